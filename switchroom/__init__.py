@@ -1,4 +1,4 @@
-"""Switchroom: a distributed A2A server. Import what you need from its parts; importing this is instant."""
+"""Switchroom: a distributed A2A server. Import its parts; importing this alone is instant."""
 
 from __future__ import annotations
 

@@ -1,0 +1,289 @@
+"""Settings: every knob, its default and its reason.
+
+Promises one frozen, validated object; relies on nothing of ours. It is read from the environment
+once, in `cli.py`, and passed down: nothing else reads the environment. Each field is the variable
+`SWITCHROOM_<FIELD>`; durations are given in seconds, sizes in bytes; an empty variable is unset.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+__all__ = ["Settings", "SettingsError"]
+
+_PREFIX = "SWITCHROOM_"
+_REDIS_SCHEMES = ("redis", "rediss", "unix", "fake")
+
+
+class SettingsError(Exception):
+    """A setting is wrong; the text is one sentence: the setting, what was found and expected."""
+
+
+def _seconds(value: Any) -> timedelta:
+    if isinstance(value, timedelta):
+        duration = value
+    else:
+        try:
+            seconds = math.nan if isinstance(value, bool) else float(value)
+            duration = timedelta(seconds=seconds)
+        except (TypeError, ValueError, OverflowError):
+            duration = timedelta(0)
+    if duration <= timedelta(0):
+        raise PydanticCustomError("seconds", "a number of seconds above 0, such as 15")
+    return duration
+
+
+def _list_of_seconds(value: Any) -> tuple[timedelta, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(_seconds(part) for part in parts)
+
+
+def _redis_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        parts = urlsplit("")
+    named = parts.path if parts.scheme == "unix" else parts.hostname or parts.scheme == "fake"
+    if parts.scheme not in _REDIS_SCHEMES or not named:
+        raise PydanticCustomError(
+            "redis_url",
+            "a URL such as redis://127.0.0.1:6379, rediss://… or unix:///path/to/socket",
+        )
+    return url
+
+
+def _public_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise PydanticCustomError(
+            "public_url", "a URL such as https://agents.example.com, without query or fragment"
+        )
+    return url
+
+
+def _key_part(name: str) -> str:
+    # Braces would move Redis Cluster's hash tag away from the task id.
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", name):
+        raise PydanticCustomError("name", "1 to 64 of the characters A-Z a-z 0-9 _ . : -")
+    return name
+
+
+Seconds = Annotated[timedelta, BeforeValidator(_seconds)]
+RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+PublicUrl = Annotated[str, AfterValidator(_public_url)]
+KeyPart = Annotated[str, AfterValidator(_key_part)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """What a deployment can decide. Immutable; see each field for what breaks when it is wrong."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    # Kept out of the repr: a URL may hold a password.
+    redis_url: RedisUrl | None = Field(None, repr=False)
+    """Redis that keeps the tasks; none lets `dev` find or start one. Wrong: nothing starts."""
+    queue_url: RedisUrl | None = Field(None, repr=False)
+    """Redis of the queue; none means the same one. Gateways and workers that differ here never
+    meet.
+    """
+    agent: str | None = None
+    """The agent workers run: `module`, `module:attr` or `path/file.py[:attr]`. None only moves
+    states.
+    """
+    card: str | None = None
+    """The agent card: a JSON file or an import string. Gateways that differ here contradict each
+    other.
+    """
+    public_url: PublicUrl | None = None
+    """Where clients reach the gateways. Unset behind a proxy, the card may name an address nobody
+    reaches.
+    """
+    prefix: KeyPart = "switchroom"
+    """First part of every key: two deployments with one prefix on one Redis share their tasks."""
+    queue: KeyPart = "main"
+    """The queue's and agent's name; a queue without a worker keeps its tasks SUBMITTED."""
+
+    lease: Seconds = timedelta(seconds=15)
+    """How long a silent worker keeps its runs. Short: a blocked event loop loses runs; long: slow
+    recovery.
+    """
+    concurrency: Count = 100
+    """Runs at once per worker. Too many starve the worker's event loop, and leases lapse."""
+    attempts: Count = 3
+    """Starts of one turn before the task FAILS. One means that a worker's death ends its tasks."""
+    retry_delays: Annotated[tuple[Seconds, ...], BeforeValidator(_list_of_seconds)] = (
+        timedelta(seconds=1),
+        timedelta(seconds=5),
+    )
+    """Waits before the second, third … attempt, the last one repeated; comma-separated."""
+    run_limit: Seconds = timedelta(hours=1)
+    """Longest run. A stuck agent holds its place in the worker this long."""
+    cancel_wait: Seconds = timedelta(seconds=3)
+    """How long CancelTask waits for the worker before the gateway ends the task itself."""
+    cancel_grace: Seconds = timedelta(seconds=2)
+    """What a cancelled agent gets to clean up; must end before `cancel_wait` does."""
+    drain: Seconds = timedelta(seconds=25)
+    """What open requests and runs get after SIGTERM. Must be below the orchestrator's own grace
+    time.
+    """
+
+    retention: Seconds = timedelta(days=7)
+    """How long an ended task can be read. Long retention is memory."""
+    log_retention: Seconds = timedelta(hours=1)
+    """How long an ended task's events can be replayed one by one; later a client gets the Task."""
+    interrupted_limit: Seconds = timedelta(days=7)
+    """How long a task waits for its user (INPUT_REQUIRED, AUTH_REQUIRED) before it is ended."""
+    claim_ttl: Seconds = timedelta(hours=24)
+    """How long a repeated send is recognised; not above `retention`, or a repeat finds its task
+    gone.
+    """
+    idempotency: Literal["request", "message-id", "header"] = "request"
+    """What makes a send a repeat: the same whole request, the same messageId, or only `Idempotency-
+    Key`.
+    """
+    replay_events: Count = 10_000
+    """Events an open task keeps for resuming clients; a client further behind gets the Task
+    instead.
+    """
+    replay_bytes: Count = 16 * 1024 * 1024
+    """The same in bytes; whichever is reached first."""
+    event_limit: Count = 1024 * 1024
+    """Largest event an agent may emit; beyond it the run fails."""
+    task_limit: Count = 64 * 1024 * 1024
+    """Largest task; beyond it the run fails. A worker may hold `concurrency` tasks of this size."""
+
+    handler: str | None = None
+    """Import string of a request handler that replaces ours."""
+    host: str = "127.0.0.1"
+    """Address the gateway binds; the default is not reachable from other machines."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port the gateway binds; the variable `PORT` is honoured too. 0 picks a free one."""
+    body_limit: Count = 10 * 1024 * 1024
+    """Largest request body; beyond it 413."""
+    blocking_limit: Seconds = timedelta(minutes=5)
+    """Longest a blocking send waits before it answers the task as it is. Keep it below the proxy's
+    timeout.
+    """
+    show_after: Seconds = timedelta(seconds=1)
+    """When a send that has not answered yet becomes a task that GetTask and ListTasks know."""
+    heartbeat: Seconds = timedelta(seconds=15)
+    """Pause after which a silent stream gets a comment; above the proxy's idle timeout streams
+    break.
+    """
+    client_buffer: Count = 1_000
+    """Events a slow client may lag behind before its stream is ended (it resumes by id)."""
+
+    redis_timeout: Seconds = timedelta(seconds=2)
+    """How long one Redis command may take; below `lease`, or one slow command loses the runs."""
+    position_check: Seconds = timedelta(seconds=10)
+    """How often open streams are compared with the store, to find a lost last event."""
+    reconcile_every: Seconds = timedelta(seconds=30)
+    """How often workers look for tasks that nobody will run."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much is logged."""
+
+    @property
+    def renew_every(self) -> timedelta:
+        """A third of the lease: two renewals may be lost before a run is."""
+        return self.lease / 3
+
+    @property
+    def job_timeout(self) -> timedelta:
+        """The queue's own limit for a job: above all a run may take, so that it never strikes."""
+        return self.run_limit + self.cancel_grace + timedelta(minutes=1)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Read the variables `SWITCHROOM_<FIELD>`, and `PORT`.
+
+        Raises SettingsError: one sentence for the first wrong one.
+        """
+        found = {
+            name: text
+            for name in cls.model_fields
+            if (text := environ.get(_PREFIX + name.upper(), "").strip())
+        }
+        # Kubernetes sets SWITCHROOM_PORT=tcp://… in every pod beside a service named "switchroom".
+        if found.get("port", "").startswith("tcp://"):
+            del found["port"]
+        port_variable = _PREFIX + "PORT"
+        if "port" not in found and (port := environ.get("PORT", "").strip()):
+            found["port"], port_variable = port, "PORT"
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+        if not first["loc"]:
+            raise SettingsError(str(first["ctx"]["error"]))
+        field = str(first["loc"][0])
+        variable = port_variable if field == "port" else _PREFIX + field.upper()
+        shown = _without_password(found[field])
+        expected = first["msg"].removeprefix("Input should be ")
+        raise SettingsError(f"{variable} is {shown!r}; it should be {expected}.")
+
+    @staticmethod
+    def unknown(environ: Mapping[str, str]) -> dict[str, str | None]:
+        """Variables that look like settings and are none, each with the setting probably meant."""
+        known = {_PREFIX + name.upper() for name in Settings.model_fields}
+        guesses: dict[str, str | None] = {}
+        for name in sorted(environ):
+            if name.startswith(_PREFIX) and name not in known:
+                guesses[name] = next(iter(difflib.get_close_matches(name, known, n=1)), None)
+        return guesses
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        self._at_most("claim_ttl", "retention", "a repeated request would find its task gone")
+        self._at_most("log_retention", "retention", "events would outlive their task")
+        self._at_most("event_limit", "task_limit", "the largest event would fit into no task")
+        self._at_most("event_limit", "replay_bytes", "the largest event could never be replayed")
+        self._below(
+            "cancel_grace", "cancel_wait", "the gateway would cut the agent's clean-up short"
+        )
+        self._below("redis_timeout", "lease", "one slow command would lose every run")
+        return self
+
+    def _at_most(self, name: str, limit: str, why: str) -> None:
+        if getattr(self, name) > getattr(self, limit):
+            raise ValueError(self._misfit(name, "is above", limit, why))
+
+    def _below(self, name: str, limit: str, why: str) -> None:
+        if getattr(self, name) >= getattr(self, limit):
+            raise ValueError(self._misfit(name, "is not below", limit, why))
+
+    def _misfit(self, name: str, relation: str, limit: str, why: str) -> str:
+        return (
+            f"{_PREFIX}{name.upper()} ({_plain(getattr(self, name))}) {relation} "
+            f"{_PREFIX}{limit.upper()} ({_plain(getattr(self, limit))}): {why}."
+        )
+
+
+def _plain(value: timedelta | int) -> str:
+    return f"{value.total_seconds():g} s" if isinstance(value, timedelta) else f"{value} bytes"
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"//.*@", "//…@", text)
