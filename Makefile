@@ -1,0 +1,66 @@
+# Everything a clone needs: Python 3.11 or newer, pip and make. `make help` lists the verbs.
+
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && \
+	$$python -m pip --version >/dev/null 2>&1 && echo $$python && break; done)
+BIN := .venv/bin
+REDIS_URL := $(or $(SWITCHROOM_REDIS_URL),redis://127.0.0.1:6379)
+AGENT ?= examples/echo.py
+
+.PHONY: help run up test soak check bench chaos lock clean
+.DEFAULT_GOAL := help
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
+
+run: .venv/run.stamp ## start everything in one process, with the demo agent (or AGENT=…)
+	@exec $(BIN)/switchroom dev $(AGENT)
+
+up: .venv/dev.stamp ## two gateways and two workers from the Procfile, on a real Redis
+	@SWITCHROOM_REDIS_URL=$(REDIS_URL) SWITCHROOM_AGENT=$(AGENT) PATH="$(CURDIR)/$(BIN):$$PATH" \
+		exec $(BIN)/honcho start -c gateway=2,worker=2 -p 8000
+
+test: .venv/dev.stamp ## every test that can run here; lists what it left out
+	$(BIN)/pytest -q
+
+soak: .venv/dev.stamp ## the same tests with the long budgets
+	SWITCHROOM_SOAK=1 $(BIN)/pytest -q
+
+check: .venv/dev.stamp ## format, lint, types, architecture
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: .venv/dev.stamp ## measure
+	$(BIN)/python -m tests.bench
+
+chaos: .venv/dev.stamp ## hurt: the tests that kill, stop and cut, with the long budgets
+	SWITCHROOM_SOAK=1 $(BIN)/pytest -q tests/system
+
+lock: ## pin again, for every Python and platform at once (needs uv)
+	uv pip compile $(LOCK) --group build pyproject.toml -o requirements.lock
+	uv pip compile $(LOCK) --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+# No index, no header: the locks name neither a registry nor a machine.
+LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-config \
+	--no-emit-index-url --no-emit-find-links --upgrade --quiet
+
+clean: ## remove the venv and all caches
+	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+
+# The outer pip fills the venv: ensurepip is slow, and absent where Python comes without it.
+INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Switchroom needs Python 3.11 or newer with pip." >&2; exit 1; }
+	$(PYTHON) -m venv --without-pip .venv
+
+.venv/run.stamp: requirements.lock pyproject.toml | $(BIN)/python
+	$(INSTALL) --require-hashes -r requirements.lock
+	$(INSTALL) --no-build-isolation --no-deps -e .
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.lock .venv/run.stamp
+	$(INSTALL) --require-hashes -r requirements-dev.lock
+	@touch $@
