@@ -1,0 +1,1 @@
+"""A2A 1.0 and nothing else: pure, no I/O, no Redis, no web."""

@@ -1,0 +1,272 @@
+"""The error tree: one class, one row of the tables of §5.4 and of JSON-RPC 2.0.
+
+Promises: a class says everything a binding needs to answer: JSON-RPC code, HTTP status, google.rpc
+status, reason. Raise the class where the rule is known; a binding renders it in one place.
+Statuses are those of the 1.0.1 text; the JSON-RPC codes are the same in 1.0.0.
+
+The specification gives no code to what happens before the protocol: authentication, overload.
+Those rows use -32040 and up, inside A2A's range and far from its assigned block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+__all__ = [
+    "DOMAIN",
+    "ERRORS",
+    "A2AError",
+    "ContentTypeNotSupported",
+    "ExtendedAgentCardNotConfigured",
+    "ExtensionSupportRequired",
+    "InternalError",
+    "InvalidAgentResponse",
+    "InvalidParams",
+    "InvalidRequest",
+    "MethodNotFound",
+    "MethodNotImplemented",
+    "ParseError",
+    "PayloadTooLarge",
+    "PermissionDenied",
+    "ProtocolError",
+    "PushNotificationNotSupported",
+    "RateLimited",
+    "TaskNotCancelable",
+    "TaskNotFound",
+    "Unauthenticated",
+    "Unavailable",
+    "UnsupportedOperation",
+    "VersionNotSupported",
+]
+
+DOMAIN = "a2a-protocol.org"
+"""The domain of every ErrorInfo (§9.5)."""
+
+
+class A2AError(Exception):
+    """An error that a client may see. Never raised itself; one of its classes is.
+
+    message: one sentence for people; the class's own when it is not given.
+    metadata: facts for programs, such as the task id; strings only, as ErrorInfo demands.
+    violations: (path, what is wrong) of each bad field; paths like "message.parts[0].raw".
+    retry_after: seconds after which trying again makes sense; None says nothing about it.
+    """
+
+    code: ClassVar[int]
+    """JSON-RPC error code."""
+    http: ClassVar[int]
+    """HTTP status, where the binding uses one."""
+    status: ClassVar[str]
+    """google.rpc.Code by name: gRPC's status, and `error.status` in REST."""
+    reason: ClassVar[str]
+    """ErrorInfo.reason; clients of the REST binding tell errors apart by it."""
+    message: str
+    """What a person reads."""
+    temporary: ClassVar[bool] = False
+    """True: the same request may succeed later."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        violations: Sequence[tuple[str, str]] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        if message is not None:
+            self.message = message
+        self.metadata = dict(metadata or {})
+        self.violations = tuple(violations)
+        self.retry_after = retry_after
+        super().__init__(self.message)
+
+    def data(self) -> list[dict[str, Any]]:
+        """The typed details: ErrorInfo first, then BadRequest if there are violations (§9.5)."""
+        info: dict[str, Any] = {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": self.reason,
+            "domain": DOMAIN,
+        }
+        if self.metadata:
+            info["metadata"] = dict(self.metadata)
+        if not self.violations:
+            return [info]
+        fields = [{"field": f, "description": d} for f, d in self.violations]
+        bad = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": fields}
+        return [info, bad]
+
+
+class ProtocolError(A2AError):
+    """The request is wrong as JSON-RPC, before A2A comes into it."""
+
+
+class ParseError(ProtocolError):
+    """The body is not JSON."""
+
+    code, http, status, reason = -32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"
+    message = "The request body is not valid JSON"
+
+
+class InvalidRequest(ProtocolError):
+    """The JSON is no JSON-RPC request."""
+
+    code, http, status, reason = -32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"
+    message = "The request is not a valid JSON-RPC 2.0 request"
+
+
+class PayloadTooLarge(InvalidRequest):
+    """The body is larger than the server takes."""
+
+    http, reason = 413, "PAYLOAD_TOO_LARGE"
+    message = "The request body is too large"
+
+
+class MethodNotFound(ProtocolError):
+    """No such method."""
+
+    code, http, status, reason = -32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"
+    message = "Method not found"
+
+
+class MethodNotImplemented(MethodNotFound):
+    """A method of the specification that this server leaves out."""
+
+    http, status, reason = 501, "UNIMPLEMENTED", "METHOD_NOT_IMPLEMENTED"
+    message = "This server does not implement the method"
+
+
+class InvalidParams(ProtocolError):
+    """The parameters are wrong; `violations` says which."""
+
+    code, http, status, reason = -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"
+    message = "Invalid parameters"
+
+
+class TaskNotFound(A2AError):
+    """No such task, or not the caller's: the two look alike (§13.1)."""
+
+    code, http, status, reason = -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"
+    message = "Task not found"
+
+
+class TaskNotCancelable(A2AError):
+    """The task has ended (§3.1.5)."""
+
+    code, http, status, reason = -32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"
+    message = "The task cannot be canceled"
+
+
+class PushNotificationNotSupported(A2AError):
+    """The card does not declare push notifications (§3.3.4)."""
+
+    code, http, status = -32003, 400, "FAILED_PRECONDITION"
+    reason = "PUSH_NOTIFICATION_NOT_SUPPORTED"
+    message = "This agent does not support push notifications"
+
+
+class UnsupportedOperation(A2AError):
+    """Not with these capabilities, or not in the task's present state (§3.3.2)."""
+
+    code, http, status, reason = -32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"
+    message = "This operation is not supported"
+
+
+class ContentTypeNotSupported(A2AError):
+    """A media type, of a part or of the request, that the agent does not take."""
+
+    code, http, status = -32005, 400, "INVALID_ARGUMENT"
+    reason = "CONTENT_TYPE_NOT_SUPPORTED"
+    message = "This content type is not supported"
+
+
+class InvalidAgentResponse(A2AError):
+    """The agent broke the rules of the protocol."""
+
+    code, http, status, reason = -32006, 500, "INTERNAL", "INVALID_AGENT_RESPONSE"
+    message = "The agent gave an invalid response"
+
+
+class ExtendedAgentCardNotConfigured(A2AError):
+    """The card promises an extended card, and there is none (§3.1.11)."""
+
+    code, http, status = -32007, 400, "FAILED_PRECONDITION"
+    reason = "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
+    message = "This agent has no extended card configured"
+
+
+class ExtensionSupportRequired(A2AError):
+    """The client did not name an extension that the agent requires (§4.6)."""
+
+    code, http, status = -32008, 400, "FAILED_PRECONDITION"
+    reason = "EXTENSION_SUPPORT_REQUIRED"
+    message = "This agent requires an extension that the request does not name"
+
+
+class VersionNotSupported(A2AError):
+    """A version of A2A that is not spoken here (§3.6.2)."""
+
+    code, http, status, reason = -32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"
+    message = "This A2A version is not supported"
+
+
+class Unauthenticated(A2AError):
+    """No credentials, or bad ones. Always HTTP 401, in every binding (§7.4)."""
+
+    code, http, status, reason = -32040, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"
+    message = "Authentication required"
+
+
+class PermissionDenied(A2AError):
+    """Known, and not allowed this kind of operation. Always HTTP 403."""
+
+    code, http, status, reason = -32041, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"
+    message = "Permission denied"
+
+
+class RateLimited(A2AError):
+    """Too many requests. Always HTTP 429."""
+
+    code, http, status, reason = -32042, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED"
+    message = "Too many requests; try again later"
+    temporary = True
+
+
+class Unavailable(A2AError):
+    """The server cannot answer now. Always HTTP 503."""
+
+    code, http, status, reason = -32043, 503, "UNAVAILABLE", "UNAVAILABLE"
+    message = "The service is unavailable at the moment; try again later"
+    temporary = True
+
+
+class InternalError(A2AError):
+    """Anything else. The log has the cause; the client gets no more than an id."""
+
+    code, http, status, reason = -32603, 500, "INTERNAL", "INTERNAL_ERROR"
+    message = "Internal error"
+
+
+ERRORS: tuple[type[A2AError], ...] = (
+    ParseError,
+    InvalidRequest,
+    PayloadTooLarge,
+    MethodNotFound,
+    MethodNotImplemented,
+    InvalidParams,
+    TaskNotFound,
+    TaskNotCancelable,
+    PushNotificationNotSupported,
+    UnsupportedOperation,
+    ContentTypeNotSupported,
+    InvalidAgentResponse,
+    ExtendedAgentCardNotConfigured,
+    ExtensionSupportRequired,
+    VersionNotSupported,
+    Unauthenticated,
+    PermissionDenied,
+    RateLimited,
+    Unavailable,
+    InternalError,
+)
+"""Every error that can be answered, a row each."""
