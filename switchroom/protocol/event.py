@@ -6,7 +6,7 @@ Promises: an event is encoded once, by whoever causes it; `encode` gives compact
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic_core import from_json, to_json
 
@@ -53,16 +53,17 @@ def wrap(event: Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
 def kind_of(event: Json) -> Kind:
-    """Which of the four `event` (StreamResponse JSON) is. KeyError if it is none."""
+    """Which of the four `event` (StreamResponse JSON) is. ValueError or KeyError if it is none."""
     (member,) = event
     return _KINDS[member]
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Json) -> bytes:
     """`value` as compact UTF-8 JSON."""
     return to_json(value)
 
 
-def decode(data: bytes) -> Any:
-    """The JSON in `data`. ValueError if it is not JSON; NaN and Infinity are not."""
-    return from_json(data, allow_inf_nan=False)
+def decode(data: bytes) -> Json:
+    """The JSON object in `data`. ValueError if it is not JSON; NaN and Infinity are not."""
+    value: Json = from_json(data, allow_inf_nan=False)
+    return value

@@ -234,6 +234,8 @@ def _path(loc: tuple[int | str, ...]) -> str:
         if isinstance(step, int):
             path += f"[{step}]"
             continue
+        if step == "[key]":  # pydantic's mark for "the key itself is wrong"
+            continue
         # A field that came in by its proto name is reported by its JSON name; a map's key is data.
         parent = step if parent in _MAPS else to_camel(step)
         path += f".{parent}" if path else parent
