@@ -2,4 +2,6 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from switchroom.store.store import Store
+
+__all__ = ["Store"]

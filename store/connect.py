@@ -37,6 +37,8 @@ from redis.exceptions import (
     TimeoutError,
 )
 
+from switchroom.settings import without_password
+
 __all__ = [
     "ServerError",
     "UrlError",
@@ -99,7 +101,9 @@ def connect(
             pool.connection_class(**pool.connection_kwargs)
         except (TypeError, ValueError) as error:
             reason = str(error).split("__init__() ")[-1].splitlines()[0].rstrip(".")
-            raise UrlError(f"The Redis URL {_shown(url)} cannot be used: {reason}.") from None
+            raise UrlError(
+                f"The Redis URL {without_password(url)} cannot be used: {reason}."
+            ) from None
     return Redis.from_pool(pool)
 
 
@@ -243,11 +247,6 @@ async def _answers(url: str, process: asyncio.subprocess.Process) -> bool:
     finally:
         await redis.aclose()
     return False
-
-
-def _shown(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def _last_words(error: BaseException) -> str:

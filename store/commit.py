@@ -1,0 +1,202 @@
+"""Group commit: what many ask of Redis while one answer is on its way goes out together, in one
+round trip.
+
+Promises: the calls of one `commit` are sent next to each other and in order; commits go out in
+the order they were asked; one pipeline is in flight at a time, so a later commit is never
+applied before an earlier one. Nothing is ever sent twice on our own account: an answer that does
+not come is an error, and the caller knows whether a repeat is safe (every script of the store
+says so). The one exception cannot have run: a script that the server did not know (`NOSCRIPT`)
+is loaded and sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from switchroom.protocol.errors import Unavailable
+from switchroom.store.scripts import Call
+
+__all__ = ["Clock", "GroupCommit", "StoreUnavailable"]
+
+_MOST_CALLS: Final = 2_000
+"""Calls of one pipeline at most: a round trip stays short whatever gathers meanwhile."""
+
+
+class StoreUnavailable(Unavailable):
+    """Redis did not answer, or cannot now (loading, read-only, out of memory); the write may or
+    may not have happened.
+    """
+
+
+class Clock:
+    """Redis's clock as this process knows it: the local one plus the offset that each script's
+    answer shows.
+    """
+
+    def __init__(self) -> None:
+        self._offset = 0
+
+    def learn(self, server_ms: int) -> None:
+        self._offset = server_ms - time.time_ns() // 1_000_000
+
+    def now(self) -> int:
+        """Epoch milliseconds of the Redis host."""
+        return time.time_ns() // 1_000_000 + self._offset
+
+
+class GroupCommit:
+    """One lane of commands to one Redis. Not for blocking commands."""
+
+    def __init__(self, redis: Redis, *, clock: Clock) -> None:
+        self._redis = redis
+        self._clock = clock
+        self._waiting: deque[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = deque()
+        self._sender: asyncio.Task[None] | None = None
+        self._connection: AbstractConnection | None = None
+        self.round_trips = 0
+        """Pipelines sent so far; tests count them."""
+
+    async def __call__(self, *calls: Call) -> list[Any]:
+        """Sends the calls and returns their answers in order.
+
+        Raises `StoreUnavailable` when Redis does not answer; any other error reply of a call as
+        it is.
+        """
+        answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((calls, answered))
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+        return await answered
+
+    def soon(self, *calls: Call) -> None:
+        """Sends the calls with the next commit, and tells nobody how they fared: for what a
+        reader repairs anyway.
+        """
+        self._waiting.append((calls, asyncio.get_running_loop().create_future()))
+        self._waiting[-1][1].add_done_callback(lambda answered: answered.exception())
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def close(self) -> None:
+        """Waits until what was asked has been answered, and gives the connection back."""
+        if self._sender is not None:
+            await asyncio.wait([self._sender])
+        if self._connection is not None:
+            await self._redis.connection_pool.release(self._connection)
+            self._connection = None
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                batch: list[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = []
+                size = 0
+                while self._waiting and (
+                    not batch or size + len(self._waiting[0][0]) <= _MOST_CALLS
+                ):
+                    batch.append(self._waiting.popleft())
+                    size += len(batch[-1][0])
+                await self._send(batch)
+        finally:
+            self._sender = None
+
+    async def _send(self, batch: list[tuple[Sequence[Call], asyncio.Future[list[Any]]]]) -> None:
+        calls = [call for group, _ in batch for call in group]
+        try:
+            answers = await self._pipeline(calls)
+            unknown = [i for i, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            if unknown:
+                again = await self._pipeline(
+                    [
+                        Call(("SCRIPT", "LOAD", script.body))
+                        for script in {calls[i].script for i in unknown}
+                        if script is not None
+                    ]
+                    + [calls[i] for i in unknown]
+                )
+                for i, answer in zip(unknown, again[-len(unknown) :], strict=True):
+                    answers[i] = answer
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            for _, answered in batch:
+                if not answered.done():
+                    unavailable = StoreUnavailable(retry_after=1.0)
+                    unavailable.__cause__ = error
+                    answered.set_exception(unavailable)
+            return
+        except Exception as error:
+            for _, answered in batch:
+                if not answered.done():
+                    answered.set_exception(error)
+            return
+        at = 0
+        for group, answered in batch:
+            mine = answers[at : at + len(group)]
+            at += len(group)
+            if answered.done():
+                continue
+            refused = next((answer for answer in mine if isinstance(answer, Exception)), None)
+            if refused is None:
+                answered.set_result(mine)
+            else:
+                answered.set_exception(_as_error(refused))
+
+    async def _pipeline(self, calls: Sequence[Call]) -> list[Any]:
+        """Redis-py's Pipeline without its bookkeeping, on a connection that this lane keeps."""
+        if self._connection is None:
+            self._connection = await self._redis.connection_pool.get_connection()
+        connection = self._connection
+        answers: list[Any] = []
+        self.round_trips += 1
+        try:
+            await connection.send_packed_command(
+                connection.pack_commands([call.words for call in calls]), check_health=False
+            )
+            for _ in calls:
+                try:
+                    answers.append(await connection.read_response())
+                except ResponseError as refused:
+                    answers.append(refused)
+        except BaseException:
+            # Half-read answers must never be taken for those of the next pipeline.
+            await connection.disconnect(nowait=True)
+            raise
+        for call, answer in zip(reversed(calls), reversed(answers), strict=True):
+            if call.script is not None and isinstance(answer, list):
+                self._clock.learn(answer[1])
+                break
+        return answers
+
+
+_PASSING: Final = (ReadOnlyError, OutOfMemoryError)
+_PASSING_WORDS: Final = (
+    "OOM ",
+    "READONLY ",
+    "LOADING ",
+    "MISCONF ",
+    "MASTERDOWN ",
+    "NOREPLICAS ",
+    "BUSY ",
+)
+
+
+def _as_error(refused: Exception) -> Exception:
+    """A reply that only says "not now" is `StoreUnavailable`; anything else is a fault of ours,
+    and stays.
+    """
+    # Inside a script the word stands in the middle of the reply, where redis-py does not look for
+    # it.
+    passing = isinstance(refused, _PASSING) or any(word in str(refused) for word in _PASSING_WORDS)
+    if not passing:
+        return refused
+    unavailable = StoreUnavailable(retry_after=1.0)
+    unavailable.__cause__ = refused
+    return unavailable

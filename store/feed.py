@@ -1,0 +1,275 @@
+"""The feed: a task's log, followed from a position. Replay, then live, and no seam between them.
+
+Promises: a follower gets every entry after its position once and in order, whatever is lost on
+the way: live entries come over pub/sub, a hole in their numbers is filled from the log, and a
+broken connection or a lost last message is found by asking the store. When the position itself
+is no longer good (the store went back in time, the task is gone, the reader is too slow), the
+follower simply ends: its client comes back and gets the Task first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from switchroom.store.commit import GroupCommit, StoreUnavailable
+from switchroom.store.entry import Entry, Position, parse_live, parse_log
+from switchroom.store.keys import Keys
+from switchroom.store.scripts import SCRIPTS, command
+from switchroom.store.subscriber import Subscriber
+
+__all__ = ["Feed", "Follower"]
+
+_log = logging.getLogger("switchroom.store")
+_FILL: Final = 500
+"""Entries read from the log at a time."""
+_CHECK: Final = 250
+"""Tasks whose `seq` is compared in one round trip."""
+
+
+class Follower:
+    """One reader of one task. Made by `Feed.subscribe`; close it when done."""
+
+    __slots__ = ("_ended", "_feed", "_limit", "_live", "_stale", "_waiter", "task_id")
+
+    def __init__(self, feed: Feed, task_id: str, limit: int) -> None:
+        self._feed = feed
+        self.task_id = task_id
+        self._limit = limit
+        self._live: deque[Entry] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._stale = False
+        self._ended = False
+
+    async def follow(self, after: Position, *, catch_up: bool = False) -> AsyncIterator[Entry]:
+        """Entries after the position, for as long as it is good. `catch_up`: the position was
+        not read under this subscription, so what lies between is read from the log first.
+        """
+        last = after
+        marks = {after.mark}
+        self._stale = self._stale or catch_up
+        while self._live and self._live[0].seq <= after.seq:
+            self._live.popleft()
+        while True:
+            if self._stale:
+                self._stale = False
+                entries = await self._feed.since(self.task_id, last)
+                if entries is None:
+                    return
+                self._stale = self._stale or len(entries) >= _FILL
+                for entry in entries:
+                    last = entry.position
+                    marks.add(last.mark)
+                    yield entry
+            elif self._live:
+                entry = self._live.popleft()
+                if entry.seq == last.seq + 1 and entry.data is not None:
+                    last = entry.position
+                    marks.add(last.mark)
+                    yield entry
+                elif entry.seq > last.seq or entry.mark not in marks:
+                    # A hole, a large event, or an entry that should not be: the log knows.
+                    self._stale = True
+            elif self._ended:
+                return
+            else:
+                await self._wait()
+
+    def close(self) -> None:
+        self._feed.drop(self)
+
+    def push(self, entry: Entry) -> None:
+        """A live entry. A reader that lags more than the limit behind is ended: it resumes by
+        id.
+        """
+        if len(self._live) >= self._limit:
+            self._live.clear()
+            self.end()
+            return
+        if not self._ended:
+            self._live.append(entry)
+            self._wake()
+
+    def doubt(self) -> None:
+        """Something may have been missed: the log is asked before the next entry."""
+        self._stale = True
+        self._wake()
+
+    def end(self) -> None:
+        self._ended = True
+        self._wake()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Task:
+    """What the feed knows of one followed task."""
+
+    __slots__ = ("confirmed", "followers", "last")
+
+    def __init__(self) -> None:
+        self.followers: set[Follower] = set()
+        self.last: Position | None = None
+        self.confirmed: asyncio.Future[None] | None = None
+
+    def hear(self, payload: bytes) -> None:
+        entry = parse_live(payload)
+        self.last = entry.position
+        for follower in tuple(self.followers):
+            follower.push(entry)
+
+
+class Feed:
+    """All followers of one process.  limit: entries a follower may lag behind.  check_every:
+    seconds between two looks for a lost last message.
+    """
+
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        reads: GroupCommit,
+        *,
+        keys: Keys,
+        limit: int,
+        check_every: float,
+    ) -> None:
+        self._subscriber = subscriber
+        self._reads = reads
+        self._keys = keys
+        self._limit = limit
+        self._check_every = check_every
+        self._tasks: dict[str, _Task] = {}
+        self._checker: asyncio.Task[None] | None = None
+        subscriber.on_gap(self._doubt_all)
+
+    def start(self) -> None:
+        self._checker = asyncio.get_running_loop().create_task(self._check())
+
+    async def close(self) -> None:
+        if self._checker is not None:
+            self._checker.cancel()
+            await asyncio.wait([self._checker])
+        for task in self._tasks.values():
+            for follower in task.followers:
+                follower.end()
+
+    @property
+    def followed(self) -> int:
+        """Tasks followed now."""
+        return len(self._tasks)
+
+    async def subscribe(self, task_id: str) -> Follower:
+        """A follower that hears all that is appended from now on. One Redis subscription per task,
+        shared.
+
+        Raises `StoreUnavailable`.
+        """
+        task = self._tasks.get(task_id)
+        follower = Follower(self, task_id, self._limit)
+        if task is None:
+            task = self._tasks[task_id] = _Task()
+            task.confirmed = asyncio.get_running_loop().create_future()
+            task.followers.add(follower)
+            try:
+                await self._subscriber.subscribe(self._keys.live(task_id), task.hear)
+            except BaseException:
+                task.followers.discard(follower)
+                for other in task.followers:
+                    other.end()
+                if self._tasks.get(task_id) is task:
+                    del self._tasks[task_id]
+                task.confirmed.cancel()
+                raise
+            task.confirmed.set_result(None)
+            task.confirmed = None
+            return follower
+        task.followers.add(follower)
+        if task.confirmed is not None:
+            try:
+                await asyncio.shield(task.confirmed)
+            except asyncio.CancelledError as error:
+                self.drop(follower)
+                if task.confirmed is not None and task.confirmed.cancelled():
+                    raise StoreUnavailable(retry_after=1.0) from error
+                raise
+        return follower
+
+    def drop(self, follower: Follower) -> None:
+        task = self._tasks.get(follower.task_id)
+        if task is None or follower not in task.followers:
+            return
+        task.followers.discard(follower)
+        follower.end()
+        if not task.followers and task.confirmed is None:
+            del self._tasks[follower.task_id]
+            self._subscriber.unsubscribe(self._keys.live(follower.task_id))
+
+    async def since(self, task_id: str, position: Position) -> list[Entry] | None:
+        """At most `_FILL` entries after a position; None if it is not good (any more). Waits
+        while Redis is away.
+        """
+        pause = 0.05
+        while True:
+            try:
+                (answer,) = await self._reads(
+                    SCRIPTS.since(
+                        [self._keys.task(task_id), self._keys.log(task_id)],
+                        position.seq,
+                        position.mark,
+                        _FILL,
+                    )
+                )
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+                continue
+            if answer[0] != b"good":
+                return None
+            return [parse_log(row) for row in answer[5]]
+
+    def _doubt_all(self) -> None:
+        for task in self._tasks.values():
+            for follower in task.followers:
+                follower.doubt()
+
+    async def _check(self) -> None:
+        """A lost last message has no successor to reveal it, so `seq` is compared every so
+        often.
+        """
+        while True:
+            await asyncio.sleep(self._check_every)
+            ids = list(self._tasks)
+            for at in range(0, len(ids), _CHECK):
+                chunk = ids[at : at + _CHECK]
+                before = {
+                    task_id: self._tasks[task_id].last
+                    for task_id in chunk
+                    if task_id in self._tasks
+                }
+                try:
+                    found = await self._reads(
+                        *(command("HMGET", self._keys.task(i), "seq", "mark") for i in chunk)
+                    )
+                except StoreUnavailable:
+                    break
+                for task_id, (seq, mark) in zip(chunk, found, strict=True):
+                    task = self._tasks.get(task_id)
+                    if task is None:
+                        continue
+                    at_store = None if seq is None else Position(int(seq), mark.decode())
+                    if at_store is None or at_store not in (before.get(task_id), task.last):
+                        task.last = at_store
+                        for follower in task.followers:
+                            follower.doubt()

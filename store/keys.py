@@ -1,0 +1,107 @@
+"""Every key and channel name, how long each lives, and what may live for ever.
+
+All that one script touches lies in one slot: ``{task id}`` for a task, ``{owner}`` for an
+owner's lists and claims. Two deployments with different prefixes never meet on one Redis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from urllib.parse import quote
+
+__all__ = ["Keys", "QueueKeys", "owner_key"]
+
+
+def owner_key(tenant: str, caller: str) -> str:
+    """The part of a key that stands for one caller of one tenant; both may be empty (an open
+    server).
+    """
+    return f"{quote(tenant, safe='')}/{quote(caller, safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names under one deployment's prefix."""
+
+    prefix: str
+
+    # -- one task: hash, log, push configs; and the channel that says what is appended
+    def task(self, task_id: str) -> str:
+        return f"{self.prefix}:{{{task_id}}}:task"
+
+    def log(self, task_id: str) -> str:
+        return f"{self.prefix}:{{{task_id}}}:log"
+
+    def push(self, task_id: str) -> str:
+        return f"{self.prefix}:{{{task_id}}}:push"
+
+    def live(self, task_id: str) -> str:
+        return f"{self.prefix}:{{{task_id}}}:live"
+
+    def of_task(self, task_id: str) -> tuple[str, str, str]:
+        """The three keys that scripts over a task take."""
+        return self.task(task_id), self.log(task_id), self.push(task_id)
+
+    # -- one owner
+    def claim(self, owner: str, digest: str) -> str:
+        return f"{self.prefix}:claim:{{{owner}}}:{digest}"
+
+    def tasks(self, owner: str) -> str:
+        return f"{self.prefix}:{{{owner}}}:tasks"
+
+    def context(self, owner: str, context_id: str) -> str:
+        # Clients make context ids; a digest keeps the key short whatever they send.
+        digest = blake2b(context_id.encode(), digest_size=16).hexdigest()
+        return f"{self.prefix}:{{{owner}}}:ctx:{digest}"
+
+    def state(self, owner: str, state: str) -> str:
+        return f"{self.prefix}:{{{owner}}}:state:{state}"
+
+    # -- the deployment
+    @property
+    def open(self) -> str:
+        """Every task that is not terminal; score = when to look next. One of the few keys
+        without a TTL.
+        """
+        return f"{self.prefix}:open"
+
+    @property
+    def control(self) -> str:
+        return f"{self.prefix}:ctl"
+
+    @property
+    def reconciler(self) -> str:
+        return f"{self.prefix}:reconciler"
+
+    @property
+    def cursor_secret(self) -> str:
+        """Signs page tokens; the other key without a TTL."""
+        return f"{self.prefix}:cursor-secret"
+
+    def queue(self, name: str) -> QueueKeys:
+        return QueueKeys(f"{self.prefix}:queue:{name}")
+
+    def lives_for_ever(self, key: str) -> bool:
+        """Whether `key` may have no TTL: the shortlist that the leak check knows."""
+        return key in (self.open, self.cursor_secret) or key.startswith(f"{self.prefix}:queue:")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKeys:
+    """One agent's queue. `queue` and `running` are zsets that empty themselves; jobs keep arq's
+    key layout.
+    """
+
+    queue: str
+
+    @property
+    def running(self) -> str:
+        return f"{self.queue}:running"
+
+    @property
+    def bell(self) -> str:
+        return f"{self.queue}:bell"
+
+    def health(self, worker: str) -> str:
+        return f"{self.queue}:health:{worker}"

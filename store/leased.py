@@ -1,0 +1,297 @@
+"""LeasedWorker: arq's Worker, with a lease.
+
+arq's keys, job format, function registry and health key stay. What changes is one thing: **the
+score in the queue is the lease**. Taking work is one script that picks due ids and sets their score
+to the end of the lease; a running job renews it; a dead worker's job becomes due by itself. So
+there is no reaper, a running job is read by nobody, and recovery takes a lease whatever the job's
+length. A pub/sub bell wakes idle workers.
+
+The lease gives liveness only. Safety is the fence of the task, which every append checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from arq.connections import ArqRedis
+from arq.constants import in_progress_key_prefix, job_key_prefix
+from arq.jobs import deserialize_job_raw
+from arq.worker import Worker, func
+from redis.exceptions import RedisError
+
+from switchroom.store.commit import GroupCommit, StoreUnavailable
+from switchroom.store.keys import QueueKeys
+from switchroom.store.scripts import SCRIPTS
+from switchroom.store.subscriber import Subscriber
+
+__all__ = ["JobOver", "LeasedJob", "LeasedWorker"]
+
+_log = logging.getLogger("switchroom.worker")
+_MOST: Final = 100
+"""Jobs taken in one call."""
+_IDLE: Final = 1.0
+"""Seconds after which an idle worker looks without having heard the bell."""
+_HEALTH: Final = 10
+
+
+@dataclass(eq=False, slots=True)
+class LeasedJob:
+    """One turn under lease.  held_until: on this process's monotonic clock.  lost: the lease is
+    not ours any more.
+    """
+
+    job_id: str
+    task_id: str
+    turn: int
+    blob: bytes
+    held_until: float
+    lost: bool = False
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def left(self) -> float:
+        """Seconds of lease left."""
+        return self.held_until - time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class JobOver:
+    """How a job leaves the worker.  again: None for done, else put back, due after this many
+    seconds, before the waiting ones.
+    """
+
+    again: float | None = None
+
+
+class LeasedWorker(Worker):
+    """Takes turns from one queue and hands each to `handler` as a task of its own.
+
+    on_renewed: called after each renewal with the jobs still held, and with those the queue has
+    forgotten (emptied, failed over), which `put_back` can write anew.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[LeasedJob], Awaitable[JobOver]],
+        *,
+        function: str,
+        pool: ArqRedis,
+        commit: GroupCommit,
+        keys: QueueKeys,
+        subscriber: Subscriber,
+        lease: timedelta,
+        concurrency: int,
+        on_renewed: Callable[[Sequence[LeasedJob], Sequence[LeasedJob]], Awaitable[None]],
+        job_ttl: int,
+    ) -> None:
+        self._token = uuid.uuid4().hex
+
+        async def run(ctx: dict[Any, Any], task_id: str, turn: int) -> JobOver:
+            return await handler(ctx["job"])
+
+        super().__init__(
+            [func(run, name=function)],
+            queue_name=keys.queue,
+            redis_pool=pool,
+            handle_signals=False,
+            max_jobs=concurrency,
+            keep_result=0,
+            job_serializer=pool.job_serializer,
+            job_deserializer=pool.job_deserializer,
+            health_check_key=keys.health(self._token),
+            health_check_interval=_HEALTH,
+            log_results=False,
+        )
+        self._function = function
+        self._commit = commit
+        self._keys = keys
+        self._subscriber = subscriber
+        self._lease = lease.total_seconds()
+        self._lease_ms = round(self._lease * 1000)
+        self._on_renewed = on_renewed
+        self._job_ttl = job_ttl
+        self._wake = asyncio.Event()
+        self.owned: dict[str, LeasedJob] = {}
+        """Jobs under our lease, by job id. Empty when the worker has stopped."""
+
+    # -- life
+
+    async def main(self) -> None:
+        """Works until cancelled. Survives any outage of Redis."""
+        self._subscriber.on_gap(self._wake.set)
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                await self._subscriber.subscribe(self._keys.bell, lambda _: self._wake.set())
+                break
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._renew_leases())
+            group.create_task(self._poll_iteration())
+
+    async def drain(self, patience: timedelta) -> None:
+        """Takes no new work and returns when what runs has ended, or patience has."""
+        self.allow_pick_jobs = False
+        running = [job.task for job in self.owned.values() if job.task is not None]
+        if running:
+            await asyncio.wait(running, timeout=patience.total_seconds())
+
+    async def close(self) -> None:
+        """After `main` was cancelled: leaves nothing behind."""
+        self._subscriber.unsubscribe(self._keys.bell)
+        with contextlib.suppress(RedisError, OSError):
+            await self.pool.delete(self.health_check_key)
+
+    # -- taking
+
+    async def _poll_iteration(self) -> None:
+        """Replaces arq's poll: never returns."""
+        while True:
+            free = min(self.max_jobs - len(self.owned), _MOST)
+            got = 0
+            try:
+                if self.allow_pick_jobs and free > 0:
+                    got = await self._take(free)
+                await self.record_health()
+            except (StoreUnavailable, RedisError, OSError) as error:
+                _log.debug("cannot take work: %r", error)
+                await asyncio.sleep(0.2)
+                continue
+            if got and got == free:
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_IDLE):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _take(self, limit: int) -> int:
+        self._wake.clear()
+        asked = time.monotonic()
+        (answer,) = await self._commit(
+            SCRIPTS.take(
+                [self._keys.queue, self._keys.running],
+                self._lease_ms,
+                limit,
+                self._token,
+                job_key_prefix,
+                in_progress_key_prefix,
+            )
+        )
+        found = answer[2]
+        for raw_id, blob in zip(found[::2], found[1::2], strict=True):
+            job_id = raw_id.decode()
+            _, (task_id, turn), _, _, _ = deserialize_job_raw(
+                blob, deserializer=self.job_deserializer
+            )
+            if (mine := self.owned.get(job_id)) is not None:
+                mine.held_until = asked + self._lease  # it had lapsed, and nobody was faster
+                continue
+            job = LeasedJob(job_id, task_id, turn, blob, asked + self._lease)
+            self.owned[job_id] = job
+            job.task = asyncio.get_running_loop().create_task(self._work(job))
+        return len(found) // 2
+
+    async def _work(self, job: LeasedJob) -> None:
+        over = JobOver(again=0.0)
+        try:
+            over = await self.functions[self._function].coroutine(
+                {**self.ctx, "job": job}, job.task_id, job.turn
+            )
+            self.jobs_complete += 1
+        except asyncio.CancelledError:
+            pass
+        except Exception:
+            self.jobs_failed += 1
+            _log.exception("task %s: its run broke off", job.task_id)
+            over = JobOver(again=1.0)
+        finally:
+            self.owned.pop(job.job_id, None)
+            self._wake.set()
+            if not job.lost:
+                # Should this be lost, the lease lapses and `begin` finds the turn over.
+                self._commit.soon(
+                    SCRIPTS.finish(
+                        self._keys_of(job),
+                        job.job_id,
+                        self._token,
+                        "" if over.again is None else round(over.again * 1000),
+                        self._keys.bell,
+                    )
+                )
+
+    def _keys_of(self, job: LeasedJob) -> list[str]:
+        return [
+            self._keys.queue,
+            self._keys.running,
+            job_key_prefix + job.job_id,
+            in_progress_key_prefix + job.job_id,
+        ]
+
+    # -- renewing
+
+    async def _renew_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            jobs = list(self.owned.values())
+            if not jobs:
+                continue
+            asked = time.monotonic()
+            try:
+                async with asyncio.timeout(self._lease / 3):
+                    (answer,) = await self._commit(
+                        SCRIPTS.renew(
+                            [self._keys.queue, self._keys.running],
+                            self._lease_ms,
+                            self._token,
+                            in_progress_key_prefix,
+                            job_key_prefix,
+                            *(job.job_id for job in jobs),
+                        )
+                    )
+            except (StoreUnavailable, TimeoutError):
+                # Ownership cannot be proved any more: stop before somebody else may start.
+                for job in jobs:
+                    if job.left <= 0:
+                        self.lose(job)
+                continue
+            held, gone = [], []
+            for job, word in zip(jobs, answer[2], strict=True):
+                if self.owned.get(job.job_id) is not job:
+                    continue
+                if word == b"held":
+                    job.held_until = asked + self._lease
+                    held.append(job)
+                elif word == b"gone":
+                    gone.append(job)
+                else:
+                    self.lose(job)
+            await self._on_renewed(held, gone)
+
+    async def put_back(self, job: LeasedJob) -> None:
+        """Writes a forgotten job anew, under our lease; loses it if another has it by now."""
+        asked = time.monotonic()
+        (answer,) = await self._commit(
+            SCRIPTS.putback(
+                self._keys_of(job), job.job_id, job.blob, self._job_ttl, self._lease_ms, self._token
+            )
+        )
+        if answer[0] == b"held":
+            job.held_until = asked + self._lease
+        else:
+            self.lose(job)
+
+    def lose(self, job: LeasedJob) -> None:
+        """The lease is another's, or may be: the handler is cancelled and writes nothing to the
+        queue.
+        """
+        if not job.lost:
+            job.lost = True
+            _log.warning("task %s: lease lost", job.task_id)
+            if job.task is not None:
+                job.task.cancel()

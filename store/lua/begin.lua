@@ -1,0 +1,17 @@
+-- A worker that holds the lease of a turn begins an attempt: it raises the fence, so that it alone can append.
+-- KEYS task log push   ARGV turn run_mark lease_deadline ttl
+-- -> begun|absent|stale|late, now, ...
+local turn, run = tonumber(ARGV[1]), ARGV[2]
+local h = redis.call('HMGET', KEYS[1], 'state', 'turn', 'done', 'run', 'fence', 'attempt')
+if not h[1] then return {'absent', now} end
+if TERMINAL[h[1]] or turn ~= tonumber(h[2]) or tonumber(h[3]) >= turn then return {'stale', now, h[1]} end
+local fence, attempt = tonumber(h[5]), tonumber(h[6])
+if h[4] ~= run then
+  -- A worker that slept past its lease must not fence out the one that took over.
+  if now > tonumber(ARGV[3]) then return {'late', now} end
+  fence, attempt = fence + 1, attempt + 1
+  redis.call('HSET', KEYS[1], 'fence', fence, 'attempt', attempt, 'run', run, 'n', 0)
+  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], ARGV[4]) end
+end
+local out = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'ts', 'seq', 'shown', 'cancel', 'base', 'base_seq', 'in')
+return {'begun', now, fence, attempt, unpack(out)}

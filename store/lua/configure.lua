@@ -1,0 +1,7 @@
+-- Keeps a push config with its task; both live equally long.
+-- KEYS task push   ARGV config_id config   -> ok|absent, now
+local left = redis.call('PTTL', KEYS[1])
+if left == -2 then return {'absent', now} end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], left)
+return {'ok', now}

@@ -1,0 +1,7 @@
+-- The task becomes visible for good, whatever its agent answers later. Its lists are written before.
+-- KEYS task   -> shown|answered|absent, now
+local state = redis.call('HGET', KEYS[1], 'state')
+if not state then return {'absent', now} end
+if state == ANSWERED then return {'answered', now} end
+redis.call('HSET', KEYS[1], 'shown', '1')
+return {'shown', now}

@@ -1,0 +1,44 @@
+"""Push-notification configs of a task: kept with it, gone with it."""
+
+from __future__ import annotations
+
+from switchroom.protocol.event import decode, encode
+from switchroom.protocol.model import Json
+from switchroom.store.commit import GroupCommit
+from switchroom.store.keys import Keys
+from switchroom.store.scripts import SCRIPTS, command
+
+__all__ = ["PushConfigs"]
+
+
+class PushConfigs:
+    """Configs by task and config id, as JSON. Whether a caller may touch the task is asked
+    before.
+    """
+
+    def __init__(self, commit: GroupCommit, reads: GroupCommit, *, keys: Keys) -> None:
+        self._commit = commit
+        self._reads = reads
+        self._keys = keys
+
+    async def put(self, task_id: str, config_id: str, config: Json) -> None:
+        """Adds or replaces."""
+        await self._commit(
+            SCRIPTS.configure(
+                [self._keys.task(task_id), self._keys.push(task_id)], config_id, encode(config)
+            )
+        )
+
+    async def get(self, task_id: str, config_id: str) -> Json | None:
+        (found,) = await self._reads(command("HGET", self._keys.push(task_id), config_id))
+        return None if found is None else decode(found)
+
+    async def all(self, task_id: str) -> list[Json]:
+        """Every config of the task, by id."""
+        (found,) = await self._reads(command("HGETALL", self._keys.push(task_id)))
+        if isinstance(found, dict):
+            found = [word for pair in found.items() for word in pair]
+        return [decode(data) for _, data in sorted(zip(found[::2], found[1::2], strict=True))]
+
+    async def delete(self, task_id: str, config_id: str) -> None:
+        await self._commit(command("HDEL", self._keys.push(task_id), config_id))

@@ -1,0 +1,449 @@
+"""RunStore and RunLog: what the worker that holds a turn does with it. Begin, append, answer,
+release.
+
+A run writes through its `RunLog`: events are numbered by the run, gathered while one append is
+under way, and sent again after a lost answer, which does no harm. When the store turns out to
+have gone back in time, the run writes the task anew from what it knows and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from switchroom.protocol.errors import InvalidAgentResponse
+from switchroom.protocol.event import decode, encode, kind_of
+from switchroom.protocol.lifecycle import fold, is_interrupted, is_terminal, may_follow
+from switchroom.protocol.model import Json, TaskState, timestamp
+from switchroom.store.commit import StoreUnavailable
+from switchroom.store.scripts import ANSWERED, SCRIPTS
+from switchroom.store.tasks import LIVE_LIMIT, TaskStore, new_mark
+from switchroom.store.turn import TurnInput
+
+__all__ = ["Begun", "LogLimits", "RunEnded", "RunLog", "RunStore", "TooLarge"]
+
+_log = logging.getLogger("switchroom.store")
+_GATHER: Final = 256
+_GATHER_BYTES: Final = 1024 * 1024
+_SMALL: Final = 16 * 1024
+"""A tail below this many bytes is not worth a snapshot."""
+
+
+class RunEnded(Exception):
+    """The run may not write any more. Not an A2A error: it never leaves the worker.
+
+    why: `fenced` (another took over, or a cancel), `terminal`, `absent`, `late` (the lease had
+    passed), `stale`, `broken` (the store answers what it never should; the log has the cause).
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class TooLarge(Exception):
+    """An event or the task outgrew its limit; the text names the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """Bytes of one event and of one task; events and bytes that an open task keeps for replay."""
+
+    event: int
+    task: int
+    replay_events: int
+    replay_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An attempt that has begun.
+
+    base: the task as it stood when the turn began (JSON bytes, empty for turn 1).  input: what
+    the turn was asked.
+    """
+
+    task_id: str
+    turn: int
+    run: str
+    fence: int
+    attempt: int
+    owner: str
+    context_id: str
+    state: str
+    ts: int
+    seq: int
+    shown: bool
+    cancel: bool
+    base: bytes
+    base_seq: int
+    input: TurnInput
+
+    def task(self) -> Json:
+        """The task with this turn's message in it, as every attempt finds it."""
+        return self.input.apply(
+            decode(self.base) if self.base else None,
+            task_id=self.task_id,
+            context_id=self.context_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    kind: str
+    state: str
+    ts: int
+    data: bytes
+
+
+class RunLog:
+    """One run's pen. `task` is the task folded up to the last event written, whether sent or not.
+
+    on_stop: called once, when the store refuses this run from now on.
+    """
+
+    def __init__(
+        self, store: TaskStore, begun: Begun, limits: LogLimits, on_stop: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._begun = begun
+        self._limits = limits
+        self._on_stop = on_stop
+        self.task = begun.task()
+        self.state = begun.state
+        self.shown = begun.shown
+        self.stopped: str | None = None
+        self._ts = begun.ts
+        self._listed = {begun.state} if begun.shown else set[str]()
+        if begun.turn > 1:
+            self._listed |= {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
+        self._fence, self._run, self._n, self._seq = begun.fence, begun.run, 0, begun.seq
+        self._pending: list[_Written] = []
+        self._pending_bytes = 0
+        self._size = len(begun.base)
+        self._snapshot_size, self._tail = len(begun.base), 0
+        self._anew = begun.attempt > 1
+        self._kept: deque[tuple[int, int]] = deque()
+        self._kept_bytes = 0
+        self._sender: asyncio.Task[None] | None = None
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event written ends the turn."""
+        return self.state == ANSWERED or is_terminal(self.state) or is_interrupted(self.state)
+
+    async def write(self, event: Json) -> None:
+        """Appends one event (StreamResponse JSON); status events get their timestamp here. Returns
+        at once unless much waits already. The first event written makes the task visible.
+
+        Raises RunEnded, TooLarge, and InvalidAgentResponse for an event that may not follow.
+        """
+        self._check()
+        kind, state = kind_of(event), ""
+        if kind == "status":
+            status = event["statusUpdate"]["status"]
+            state = status["state"]
+            if not may_follow(self.state, state):
+                raise InvalidAgentResponse(f"{state} may not follow {self.state}")
+            self._ts = max(self._store.clock.now(), self._ts)
+            status["timestamp"] = timestamp(self._ts)
+        elif kind != "artifact":
+            raise InvalidAgentResponse(f"a {kind} may not follow {self.state}")
+        data = encode(event)
+        if len(data) > self._limits.event:
+            raise TooLarge(f"one event of {len(data)} bytes is above SWITCHROOM_EVENT_LIMIT")
+        if self._size + len(data) > self._limits.task:
+            raise TooLarge(
+                f"the task has grown above SWITCHROOM_TASK_LIMIT ({self._limits.task} bytes)"
+            )
+        fold(self.task, event)
+        self._size += len(data)
+        if state:
+            self.state = state
+        self.shown = True
+        self._pending.append(_Written(kind, state, self._ts, data))
+        self._pending_bytes += len(data)
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+        if len(self._pending) >= _GATHER or self._pending_bytes >= _GATHER_BYTES:
+            self._drained.clear()
+            await self._drained.wait()
+            self._check()
+
+    async def answer(self, event: Json) -> bool:
+        """A Message as the whole answer. False if the task has been shown: then a Message cannot
+        be it any more.
+        """
+        self._check()
+        if self.shown:
+            return False
+        data = encode(event)
+        if len(data) > self._limits.event:
+            raise TooLarge(f"a message of {len(data)} bytes is above SWITCHROOM_EVENT_LIMIT")
+        written = [_Written("message", ANSWERED, max(self._store.clock.now(), self._ts), data)]
+        outcome = await self._append(written, show=False)
+        if outcome == "shown":
+            self.shown = True
+            return False
+        if outcome == "ok":
+            self.state = ANSWERED
+            return True
+        if outcome == "lost":
+            # Nothing of this task was ever visible, and the store has forgotten it: its sender will
+            # ask again.
+            outcome = "absent"
+        self._stop(outcome)
+        raise RunEnded(outcome)
+
+    async def flush(self) -> None:
+        """Returns when all that was written is in the store. Raises RunEnded."""
+        while self._sender is not None:
+            await asyncio.wait([self._sender])
+        self._check()
+
+    async def release(self, *, counted: bool) -> None:
+        """Gives the turn back; `counted`: whether the attempt is used up. Nothing may be written
+        afterwards.
+        """
+        await self.close()
+        await self._store.commit(
+            SCRIPTS.release(
+                [self._store.keys.task(self._begun.task_id)],
+                self._fence,
+                self._run,
+                0 if counted else 1,
+            )
+        )
+
+    async def close(self) -> None:
+        """Stops sending; what is not in the store yet is dropped."""
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.wait([self._sender])
+
+    def _check(self) -> None:
+        if self.stopped is not None:
+            raise RunEnded(self.stopped)
+
+    def _stop(self, why: str) -> None:
+        if self.stopped is None:
+            self.stopped = why
+            self._on_stop(why)
+        self._drained.set()
+
+    async def _send_all(self) -> None:
+        try:
+            while self._pending and self.stopped is None:
+                batch, self._pending, self._pending_bytes = self._pending, [], 0
+                self._drained.set()
+                match await self._append(batch, show=True):
+                    case "ok":
+                        pass
+                    case "lost":
+                        await self._restore()
+                    case outcome:
+                        self._stop(outcome)
+        except Exception:
+            _log.exception("task %s: its events cannot be written", self._begun.task_id)
+            self._stop("broken")
+        finally:
+            self._sender = None
+            self._drained.set()
+
+    async def _append(self, batch: list[_Written], *, show: bool) -> str:
+        """Sends one batch until its answer is known. -> ok|terminal|fenced|shown|lost"""
+        begun, keys, lives = self._begun, self._store.keys, self._store.lifetimes
+        size = sum(len(written.data) for written in batch)
+        state = next((written.state for written in reversed(batch) if written.state), "")
+        ends = bool(state) and (is_terminal(state) or is_interrupted(state))
+        field, snapshot, trim = "", b"", ""
+        self._tail += size
+        self._keep(self._seq + len(batch), size)
+        if ends:
+            field, snapshot = "base", encode(self.task)
+        elif show and (self._anew or self._tail >= max(self._snapshot_size, _SMALL)):
+            field, snapshot, trim = "snap", encode(self.task), self._trim()
+        if snapshot:
+            self._snapshot_size, self._tail, self._size = len(snapshot), 0, len(snapshot)
+        self._anew = False
+        append = SCRIPTS.append(
+            keys.of_task(begun.task_id),
+            self._fence,
+            self._run,
+            self._n + 1,
+            keys.live(begun.task_id),
+            LIVE_LIMIT,
+            lives.open,
+            lives.ended,
+            lives.log,
+            lives.answered,
+            "1" if show else "0",
+            field,
+            snapshot,
+            trim,
+            *(w for e in batch for w in (e.kind, e.state, e.ts, e.data)),
+        )
+        calls = [append]
+        if show and state:
+            calls.insert(
+                0,
+                self._store.lists.entering(
+                    begun.owner, begun.context_id, state, task_id=begun.task_id, at=batch[-1].ts
+                ),
+            )
+        pause = 0.05
+        while True:
+            try:
+                answer = (await self._store.commit(*calls))[-1]
+                break
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+        outcome = str(answer[0].decode())
+        if outcome == "ok":
+            self._n += len(batch)
+            self._seq = answer[2]
+            if show and state:
+                self._left(state, batch[-1].ts)
+        return outcome
+
+    def _left(self, state: str, ts: int) -> None:
+        begun = self._begun
+        left = [was for was in self._listed if was != state]
+        self._listed = {state}
+        if left:
+            self._store.commit.soon(
+                self._store.lists.leaving(begun.owner, left, task_id=begun.task_id, before=ts)
+            )
+
+    def _keep(self, seq: int, size: int) -> None:
+        """Counts what the log holds of this run, to know from where on it fits the replay
+        window.
+        """
+        self._kept.append((seq, size))
+        self._kept_bytes += size
+
+    def _trim(self) -> str:
+        """The first entry that the replay window keeps, or '' if all fits."""
+        last = self._kept[-1][0]
+        first = 0
+        while len(self._kept) > 1 and (
+            self._kept_bytes > self._limits.replay_bytes
+            or last - self._kept[0][0] >= self._limits.replay_events
+        ):
+            first, size = self._kept.popleft()
+            self._kept_bytes -= size
+        return str(first + 1) if first else ""
+
+    async def _restore(self) -> None:
+        """Writes the task anew, with all events written so far in it."""
+        begun, store = self._begun, self._store
+        run = new_mark()
+        pause = 0.05
+        while True:
+            # All that is pending is folded already; a snapshot that holds it needs no append of it.
+            self._pending, self._pending_bytes = [], 0
+            ended = self.ended
+            task = encode(self.task)
+            fields: tuple[str | bytes | int, ...] = (
+                *(
+                    "owner",
+                    begun.owner,
+                    "ctx",
+                    begun.context_id,
+                    "state",
+                    self.state,
+                    "ts",
+                    self._ts,
+                ),
+                *("turn", begun.turn, "done", begun.turn if ended else begun.turn - 1),
+                *("attempt", begun.attempt, "shown", "1", "in", begun.input.encode()),
+                *(
+                    ("base", task)
+                    if ended
+                    else ("base", begun.base, "base_seq", begun.base_seq, "snap", task)
+                ),
+            )
+            try:
+                answer = (
+                    await store.commit(
+                        store.look_at(begun.task_id),
+                        store.lists.entering(
+                            begun.owner,
+                            begun.context_id,
+                            self.state,
+                            task_id=begun.task_id,
+                            at=self._ts,
+                        ),
+                        SCRIPTS.restore(
+                            store.keys.of_task(begun.task_id),
+                            self._fence,
+                            self._run,
+                            run,
+                            self._seq,
+                            "1" if ended else "0",
+                            store.lifetimes.ended if ended else store.lifetimes.open,
+                            store.keys.live(begun.task_id),
+                            *fields,
+                        ),
+                    )
+                )[-1]
+                break
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+        outcome = answer[0]
+        if outcome == b"restored":
+            self._fence, self._run, self._n, self._seq = answer[2], run, 0, answer[3]
+            self._listed = {self.state}
+        elif outcome == b"fenced":
+            self._stop("fenced")
+
+
+class RunStore:
+    """Begins runs. Built over the TaskStore, whose lanes, keys and clock it uses."""
+
+    def __init__(self, tasks: TaskStore, limits: LogLimits) -> None:
+        self.tasks = tasks
+        self._limits = limits
+
+    async def begin(self, task_id: str, turn: int, *, run: str, deadline: int) -> Begun:
+        """Begins an attempt of a turn; repeated with the same `run`, it gives the first answer.
+
+        deadline: end of the lease, epoch ms of Redis.  Raises RunEnded (`absent`, `stale`,
+        `late`), StoreUnavailable.
+        """
+        keys = self.tasks.keys
+        (answer,) = await self.tasks.commit(
+            SCRIPTS.begin(keys.of_task(task_id), turn, run, deadline, self.tasks.lifetimes.open)
+        )
+        outcome, _, *rest = answer
+        if outcome != b"begun":
+            raise RunEnded(outcome.decode())
+        fence, attempt, owner, context, state, ts, seq, shown, cancel, base, base_seq, given = rest
+        return Begun(
+            task_id,
+            turn,
+            run,
+            fence,
+            attempt,
+            owner.decode(),
+            context.decode(),
+            state.decode(),
+            int(ts),
+            int(seq),
+            shown == b"1",
+            cancel is not None,
+            base,
+            int(base_seq),
+            TurnInput.decode(given),
+        )
+
+    def open(self, begun: Begun, on_stop: Callable[[str], None]) -> RunLog:
+        return RunLog(self.tasks, begun, self._limits, on_stop)

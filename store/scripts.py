@@ -1,0 +1,123 @@
+"""The Lua scripts of this package, and one call of one command.
+
+Each `.lua` file is one atomic step and opens with its contract. Every script answers a list
+whose first item says what happened and whose second is the server's clock in ms, so each answer
+also teaches us Redis time. Names of states come from `protocol.lifecycle`: Lua knows only which
+are terminal and which are interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib.resources import files
+from typing import Final
+
+from switchroom.protocol.lifecycle import INTERRUPTED, TERMINAL
+from switchroom.protocol.model import TaskState
+
+__all__ = ["ANSWERED", "SCRIPTS", "Arg", "Call", "Script", "command"]
+
+ANSWERED: Final = "answered"
+"""Internal terminal state of a send whose whole answer was a Message; never on the wire."""
+
+Arg = str | bytes | int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One command to send: its words, and the script to load should the server not know it."""
+
+    words: tuple[Arg, ...]
+    script: Script | None = None
+
+
+def command(*words: Arg) -> Call:
+    """A plain Redis command."""
+    return Call(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Lua script; calling it makes a `Call`, and sends nothing."""
+
+    name: str
+    body: str
+    sha: str
+
+    def __call__(self, keys: Sequence[str], *args: Arg) -> Call:
+        return Call(("EVALSHA", self.sha, len(keys), *keys, *args), self)
+
+
+def _lua_set(states: Sequence[str]) -> str:
+    return "{" + ", ".join(f"['{state}'] = true" for state in sorted(states)) + "}"
+
+
+_CLOCK = """\
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+"""
+_STATES = (
+    f"local SUBMITTED, WORKING, ANSWERED = '{TaskState.SUBMITTED}', '{TaskState.WORKING}', '{ANSWERED}'\n"
+    f"local TERMINAL = {_lua_set([*TERMINAL, ANSWERED])}\n"
+    f"local INTERRUPTED = {_lua_set([*INTERRUPTED])}\n"
+)
+# One entry of a log and its announcement: `seq mark kind state turn`, and the bytes unless they are
+# large.
+_WRITE = """\
+local function write(log, channel, limit, seq, mark, kind, state, turn, event)
+  redis.call('XADD', log, seq .. '-0', 'e', event, 'k', kind, 's', state, 't', turn, 'm', mark)
+  local head = table.concat({seq, mark, kind, state == '' and '-' or state, turn}, ' ')
+  if #event <= limit then head = head .. '\\n' .. event end
+  redis.call('PUBLISH', channel, head)
+end
+"""
+
+
+def _load(name: str) -> Script:
+    source = files(__package__).joinpath("lua", f"{name}.lua").read_text()
+    parts = [_CLOCK]
+    if any(
+        word in source for word in ("TERMINAL", "INTERRUPTED", "SUBMITTED", "WORKING", "ANSWERED")
+    ):
+        parts.append(_STATES)
+    if "write(" in source:
+        parts.append(_WRITE)
+    body = "".join(parts) + source
+    return Script(name, body, sha1(body.encode(), usedforsecurity=False).hexdigest())
+
+
+class _Scripts:
+    """Every script of the store, by the name of its file (`end` is `end_`: the word is
+    Python's).
+    """
+
+    def __iter__(self) -> Iterator[Script]:
+        return (script for script in vars(type(self)).values() if isinstance(script, Script))
+
+    accept = _load("accept")
+    begin = _load("begin")
+    append = _load("append")
+    show = _load("show")
+    release = _load("release")
+    cancel = _load("cancel")
+    fence = _load("fence")
+    end_ = _load("end")
+    restore = _load("restore")
+    read = _load("read")
+    since = _load("since")
+    index = _load("index")
+    unindex = _load("unindex")
+    page = _load("page")
+    reopen = _load("reopen")
+    replace_claim = _load("replace_claim")
+    enqueue = _load("enqueue")
+    take = _load("take")
+    renew = _load("renew")
+    finish = _load("finish")
+    putback = _load("putback")
+    configure = _load("configure")
+
+
+SCRIPTS: Final = _Scripts()

@@ -1,0 +1,163 @@
+"""The store of one deployment, as one process holds it: lanes, subscriber, and the parts over
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import timedelta
+from typing import Self
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from switchroom.settings import Settings
+from switchroom.store.commit import Clock, GroupCommit
+from switchroom.store.connect import check_server, connect
+from switchroom.store.feed import Feed
+from switchroom.store.keys import Keys
+from switchroom.store.lists import TaskLists
+from switchroom.store.pushes import PushConfigs
+from switchroom.store.queue import RunQueue
+from switchroom.store.runs import LogLimits, RunStore
+from switchroom.store.scripts import SCRIPTS
+from switchroom.store.subscriber import Subscriber
+from switchroom.store.tasks import Lifetimes, TaskStore
+
+__all__ = ["Store"]
+
+_DEFAULT_URL = "redis://127.0.0.1:6379"
+
+
+class Store:
+    """Everything a gateway or a worker asks of Redis.
+
+    tasks, lists, runs, pushes: the tasks.  feed: following them.  queue: runs that wait for a
+    worker.  subscriber, queue_subscriber: pub/sub of the tasks' Redis and of the queue's.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        redis: Redis,
+        listening: Redis,
+        queue: Redis,
+        queue_listening: Redis,
+    ) -> None:
+        self._clients = list(dict.fromkeys((redis, listening, queue, queue_listening)))
+        self._redis = redis
+        self._settings = settings
+        self.keys = Keys(settings.prefix)
+        self.clock = Clock()
+        self.commit = GroupCommit(redis, clock=self.clock)
+        self.reads = GroupCommit(redis, clock=self.clock)
+        check = settings.position_check.total_seconds()
+        patience = settings.redis_timeout.total_seconds()
+        self.subscriber = Subscriber(listening, silence=check, patience=patience)
+        self.feed = Feed(
+            self.subscriber,
+            self.reads,
+            keys=self.keys,
+            limit=settings.client_buffer,
+            check_every=check,
+        )
+        lifetimes = Lifetimes.of(
+            retention=settings.retention,
+            log_retention=settings.log_retention,
+            interrupted_limit=settings.interrupted_limit,
+            run_limit=settings.run_limit,
+            claim_ttl=settings.claim_ttl,
+            look=2 * settings.reconcile_every,
+        )
+        self.lists = TaskLists(
+            self.commit, self.reads, keys=self.keys, clock=self.clock, longest=lifetimes.longest
+        )
+        self.tasks = TaskStore(
+            self.commit,
+            self.reads,
+            keys=self.keys,
+            clock=self.clock,
+            lists=self.lists,
+            lifetimes=lifetimes,
+        )
+        self.runs = RunStore(
+            self.tasks,
+            LogLimits(
+                event=settings.event_limit,
+                task=settings.task_limit,
+                replay_events=settings.replay_events,
+                replay_bytes=settings.replay_bytes,
+            ),
+        )
+        self.pushes = PushConfigs(self.commit, self.reads, keys=self.keys)
+        one = queue is redis
+        self.queue_clock = self.clock if one else Clock()
+        self.queue_commit = self.commit if one else GroupCommit(queue, clock=self.queue_clock)
+        self.queue_subscriber = (
+            self.subscriber
+            if one
+            else Subscriber(queue_listening, silence=check, patience=patience)
+        )
+        self.queue = RunQueue(
+            queue,
+            self.queue_commit,
+            keys=self.keys.queue(settings.queue),
+            clock=self.queue_clock,
+            with_store=one,
+        )
+
+    @classmethod
+    async def open(cls, settings: Settings) -> Self:
+        """Connects, checks the server and loads what is needed.
+
+        Raises `connect.ServerError` and `connect.UrlError`: one sentence each.
+        """
+        url = settings.redis_url or _DEFAULT_URL
+        clients: list[Redis] = []
+        try:
+            for where in dict.fromkeys((url, settings.queue_url or url)):
+                clients += (
+                    connect(where, timeout=settings.redis_timeout),
+                    connect(where, timeout=settings.redis_timeout, listening=True),
+                )
+                await check_server(clients[-2])
+            store = cls(settings, *clients[:2], *clients[-2:])
+            for redis in {clients[0], clients[-2]}:
+                for script in SCRIPTS:
+                    await redis.script_load(script.body)
+            await store._learn()
+        except BaseException:
+            for client in clients:
+                await client.aclose()
+            raise
+        store.subscriber.start()
+        if store.queue_subscriber is not store.subscriber:
+            store.queue_subscriber.start()
+        store.feed.start()
+        return store
+
+    async def _learn(self) -> None:
+        secret = secrets.token_bytes(32)
+        await self._redis.set(self.keys.cursor_secret, secret, nx=True)
+        self.lists.secret = await self._redis.get(self.keys.cursor_secret) or secret
+        seconds, micros = await self._redis.time()
+        self.clock.learn(seconds * 1000 + micros // 1000)
+
+    async def ping(self, *, within: timedelta) -> bool:
+        """Whether Redis answers in time."""
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                return bool(await self._redis.ping())
+        except (RedisError, OSError, TimeoutError):
+            return False
+
+    async def close(self) -> None:
+        await self.feed.close()
+        await self.subscriber.close()
+        if self.queue_subscriber is not self.subscriber:
+            await self.queue_subscriber.close()
+        for lane in dict.fromkeys((self.commit, self.reads, self.queue_commit)):
+            await lane.close()
+        for client in self._clients:
+            await client.aclose()

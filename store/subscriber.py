@@ -1,0 +1,201 @@
+"""One pub/sub connection for a process, however many channels and listeners.
+
+Promises: after `subscribe` returns, every message published to the channel reaches the callback,
+or `on_gap` is called (the connection broke: what was published meanwhile is lost, and whoever
+listens must catch up from the store). It reconnects by itself, for as long as it runs, and
+notices a dead connection by its silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError
+
+from switchroom.store.commit import StoreUnavailable
+
+__all__ = ["Subscriber"]
+
+_log = logging.getLogger("switchroom.store")
+_CHANNELS_AT_ONCE: Final = 500
+
+
+class _Channel:
+    __slots__ = ("confirmed", "on_message")
+
+    def __init__(self, on_message: Callable[[bytes], None]) -> None:
+        self.on_message = on_message
+        self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Subscriber:
+    """redis: a client of its own connections.  silence: seconds without any message after which
+    the connection is tried, and dropped if it does not answer.  patience: seconds that
+    `subscribe` waits for its confirmation.
+    """
+
+    def __init__(self, redis: Redis, *, silence: float, patience: float) -> None:
+        self._redis = redis
+        self._silence = silence
+        self._patience = patience
+        self._channels: dict[bytes, _Channel] = {}
+        self._unsent: list[tuple[str, bytes]] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._connection: AbstractConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._on_gap: list[Callable[[], None]] = []
+        self.round_trips = 0
+        """SUBSCRIBEs awaited; tests count them."""
+
+    def start(self) -> None:
+        self._reader = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        for task in (self._reader, self._sender):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._reader = self._sender = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def channels(self) -> int:
+        """How many channels are subscribed to now."""
+        return len(self._channels)
+
+    def on_gap(self, callback: Callable[[], None]) -> None:
+        """`callback` is called after each reconnection, when all channels are subscribed again."""
+        self._on_gap.append(callback)
+
+    async def subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> None:
+        """Returns once Redis has confirmed. One callback per channel. Raises `StoreUnavailable`
+        if it does not confirm.
+        """
+        name = channel.encode()
+        mine = self._channels[name] = _Channel(on_message)
+        self.round_trips += 1
+        self._send("SUBSCRIBE", name)
+        try:
+            async with asyncio.timeout(self._patience):
+                await mine.confirmed
+        except TimeoutError as error:
+            self.unsubscribe(channel)
+            raise StoreUnavailable(retry_after=1.0) from error
+        except asyncio.CancelledError:
+            self.unsubscribe(channel)
+            raise
+
+    def unsubscribe(self, channel: str) -> None:
+        name = channel.encode()
+        if self._channels.pop(name, None) is not None:
+            self._send("UNSUBSCRIBE", name)
+
+    # -- sending: one task, so that the order of commands is the order of calls; one command per
+    # tick and kind
+
+    def _send(self, verb: str, name: bytes) -> None:
+        if self._connection is None:
+            return  # the next session subscribes to all channels there are by then
+        self._unsent.append((verb, name))
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            while self._unsent and (connection := self._connection) is not None:
+                unsent, self._unsent = self._unsent, []
+                at = 0
+                while at < len(unsent):
+                    verb, end = unsent[at][0], at + 1
+                    while (
+                        end < len(unsent)
+                        and unsent[end][0] == verb
+                        and end - at < _CHANNELS_AT_ONCE
+                    ):
+                        end += 1
+                    names = [name for _, name in unsent[at:end]]
+                    await connection.send_command(verb, *names, check_health=False)
+                    at = end
+        except (RedisError, OSError):
+            self._unsent.clear()  # the reader meets the same broken connection, and starts anew
+        finally:
+            self._sender = None
+
+    # -- reading
+
+    async def _run(self) -> None:
+        pause, told = 0.05, False
+        while True:
+            try:
+                await self._session()
+            except (RedisError, OSError) as error:
+                if self._connection is not None:
+                    pause, told = 0.05, False
+                if not told:
+                    _log.warning("pub/sub connection lost, reconnecting: %s", error)
+                    told = True
+            except Exception:
+                _log.exception("pub/sub reader failed, reconnecting")
+            finally:
+                self._connection = None
+                self._unsent.clear()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    async def _session(self) -> None:
+        connection = await self._redis.connection_pool.get_connection()
+        try:
+            self._connection = connection
+            names = list(self._channels)
+            for at in range(0, len(names), _CHANNELS_AT_ONCE):
+                await connection.send_command(
+                    "SUBSCRIBE", *names[at : at + _CHANNELS_AT_ONCE], check_health=False
+                )
+            # Listeners catch up after the last confirmation: what comes later, they hear.
+            last = names[-1] if names else None
+            if last is None:
+                self._tell_gap()
+            asked = False
+            while True:
+                message = await connection.read_response(
+                    timeout=self._silence, disconnect_on_error=False, push_request=True
+                )
+                if message is None:
+                    if asked:
+                        raise ConnectionError("no answer on the pub/sub connection")
+                    asked = True
+                    await connection.send_command("PING", check_health=False)
+                    continue
+                asked = False
+                name = self._receive(message)
+                if name is not None and name == last:
+                    last = None
+                    self._tell_gap()
+        finally:
+            # Whatever state it is in, nobody else must get it from the pool.
+            await connection.disconnect(nowait=True)
+            await self._redis.connection_pool.release(connection)
+
+    def _receive(self, message: Any) -> bytes | None:
+        if not isinstance(message, list):
+            return None
+        kind, name = message[0], message[1]
+        channel = self._channels.get(name)
+        if kind == b"message":
+            if channel is not None:
+                channel.on_message(message[2])
+        elif kind == b"subscribe" and channel is not None and not channel.confirmed.done():
+            channel.confirmed.set_result(None)
+        return name if kind == b"subscribe" else None
+
+    def _tell_gap(self) -> None:
+        for callback in self._on_gap:
+            callback()
