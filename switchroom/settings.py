@@ -26,10 +26,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Settings", "SettingsError"]
+__all__ = ["Settings", "SettingsError", "without_password"]
 
 _PREFIX = "SWITCHROOM_"
-_REDIS_SCHEMES = ("redis", "rediss", "unix", "fake")
 
 
 class SettingsError(Exception):
@@ -61,8 +60,15 @@ def _redis_url(url: str) -> str:
         _ = parts.port
     except ValueError:
         parts = urlsplit("")
-    named = parts.path if parts.scheme == "unix" else parts.hostname or parts.scheme == "fake"
-    if parts.scheme not in _REDIS_SCHEMES or not named:
+    # redis-py takes database 0 for a path that is no number: another one than was meant.
+    match parts.scheme:
+        case "redis" | "rediss":
+            fits = bool(parts.hostname) and re.fullmatch(r"/?\d*/?", parts.path) is not None
+        case "unix":
+            fits = bool(parts.path)
+        case _:
+            fits = parts.scheme == "fake"
+    if not fits:
         raise PydanticCustomError(
             "redis_url",
             "a URL such as redis://127.0.0.1:6379, rediss://… or unix:///path/to/socket",
@@ -100,7 +106,7 @@ Count = Annotated[int, Field(ge=1)]
 class Settings(BaseModel):
     """What a deployment can decide. Immutable; see each field for what breaks when it is wrong."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # Kept out of the repr: a URL may hold a password.
     redis_url: RedisUrl | None = Field(None, repr=False)
@@ -240,18 +246,21 @@ class Settings(BaseModel):
             raise SettingsError(str(first["ctx"]["error"]))
         field = str(first["loc"][0])
         variable = port_variable if field == "port" else _PREFIX + field.upper()
-        shown = _without_password(found[field])
+        shown = (
+            without_password(found[field]) if field in ("redis_url", "queue_url") else found[field]
+        )
         expected = first["msg"].removeprefix("Input should be ")
         raise SettingsError(f"{variable} is {shown!r}; it should be {expected}.")
 
     @staticmethod
     def unknown(environ: Mapping[str, str]) -> dict[str, str | None]:
         """Variables that look like settings and are none, each with the setting probably meant."""
-        known = {_PREFIX + name.upper() for name in Settings.model_fields}
         guesses: dict[str, str | None] = {}
-        for name in sorted(environ):
-            if name.startswith(_PREFIX) and name not in known:
-                guesses[name] = next(iter(difflib.get_close_matches(name, known, n=1)), None)
+        for variable in sorted(environ):
+            name = variable.removeprefix(_PREFIX).lower()
+            if variable.startswith(_PREFIX) and name not in Settings.model_fields:
+                close = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0.75)
+                guesses[variable] = f"{_PREFIX}{close[0].upper()}" if close else None
         return guesses
 
     @model_validator(mode="after")
@@ -285,5 +294,6 @@ def _plain(value: timedelta | int) -> str:
     return f"{value.total_seconds():g} s" if isinstance(value, timedelta) else f"{value} bytes"
 
 
-def _without_password(text: str) -> str:
-    return re.sub(r"//.*@", "//…@", text)
+def without_password(url: str) -> str:
+    """A URL for logs and messages: no user, no password, no options (which may hold them)."""
+    return re.sub(r"//.*@", "//…@", url).partition("?")[0]

@@ -1,0 +1,80 @@
+"""The gateway's HTTP server, until it is told to stop.
+
+Promises that on a stop no new connection is taken, open streams are ended by the app's own `drain`,
+and what still runs gets the drain time. Relies on uvicorn, and on whoever calls for the signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import uvicorn
+from fastapi import FastAPI
+
+__all__ = ["BindError", "bind", "serve"]
+
+
+class BindError(Exception):
+    """The address cannot be used; the text is one sentence."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket listening at `host` and `port`; port 0 takes a free one. Raises BindError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BindError(
+            f"The gateway cannot listen at {host}:{port} ({reason}); "
+            "choose another --host or --port."
+        ) from None
+
+
+async def serve(
+    app: FastAPI, listener: socket.socket, *, drain: timedelta, stop: asyncio.Event
+) -> None:
+    """Serve `app` at `listener` until `stop` is set; then give what is open `drain` to end."""
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Above the 60 s for which proxies keep idle connections: whoever closes first must be they.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=math.ceil(drain.total_seconds()),
+    )
+    server = _Server(config, drain=app.state.drain)
+    watch = asyncio.create_task(server.exit_when(stop))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        watch.cancel()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, *, drain: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._drain = drain
+
+    async def exit_when(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # First of all: uvicorn waits for open streams, and these end only when told to.
+        self._drain()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn would raise the signal again, and kill us before the store is closed.
+        yield

@@ -1,0 +1,340 @@
+"""The command line: `switchroom dev | gateway | worker | check`.
+
+Promises one sentence for what a user can get wrong: exit 2 for a wrong agent, card, URL or setting,
+exit 1 for a Redis or an address that cannot be had. It is the only place that reads the environment
+and that knows all parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from typing import IO, Any
+
+import click
+
+import switchroom
+from switchroom.agent import Agent, AgentError
+from switchroom.dev import any_redis, banner, make_card
+from switchroom.gateway import server
+from switchroom.gateway.app import create_app
+from switchroom.gateway.card import CardError, CardSource, load_card
+from switchroom.importing import ImportFailed
+from switchroom.settings import Settings, SettingsError, without_password
+from switchroom.store import Store
+from switchroom.store.connect import (
+    ServerError,
+    UrlError,
+    address,
+    check_server,
+    connect,
+    find_server,
+)
+from switchroom.worker.loader import load_agent
+from switchroom.worker.main import serve as serve_worker
+
+new_event_loop: Callable[[], asyncio.AbstractEventLoop]
+try:
+    import uvloop
+except ImportError:  # Windows, PyPy
+    new_event_loop = asyncio.new_event_loop
+else:
+    new_event_loop = uvloop.new_event_loop
+
+__all__ = ["main"]
+
+log = logging.getLogger("switchroom")
+
+
+class _Stopped(click.ClickException):
+    """One sentence on stderr, and the exit code that says whose fault it is."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"switchroom: {self.message}", err=True)
+
+
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    try:
+        yield
+    except (SettingsError, AgentError, CardError, ImportFailed, UrlError) as error:
+        log.debug("the cause", exc_info=error)
+        raise _Stopped(str(error), 2) from error
+    except (ServerError, server.BindError) as error:
+        raise _Stopped(str(error), 1) from error
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(switchroom.__version__, prog_name="switchroom")
+def main() -> None:
+    """A distributed A2A server. Settings are read from SWITCHROOM_* variables."""
+
+
+_agent = click.argument("agent", required=False)
+_host = click.option("--host", help="Address to bind.  [default: 127.0.0.1]")
+_port = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to bind; 0 is any.  [default: PORT, or 8000]",
+)
+_concurrency = click.option(
+    "--concurrency", type=click.IntRange(1), help="Runs at once.  [default: 100]"
+)
+
+
+@main.command()
+@_agent
+@_host
+@_port
+def dev(agent: str | None, host: str | None, port: int | None) -> None:
+    """Gateway and worker in one process, on any Redis it finds, or on none.
+
+    AGENT is module, module:attr or path/file.py[:attr]; attr defaults to agent.
+    """
+    # On a developer's machine a stop is impatient; honcho, too, kills 5 s after the first one.
+    environ = {"SWITCHROOM_DRAIN": "3", **os.environ}
+    with _in_a_sentence():
+        settings = _settings(environ, agent=agent, host=host, port=port)
+        _log_to_stderr(settings)
+        loaded = _load_agent(settings, given=agent)
+        source = _card(settings, lambda: make_card(settings, loaded))
+        _run(lambda stop: _dev(settings, loaded, source, stop))
+
+
+@main.command()
+@_host
+@_port
+def gateway(host: str | None, port: int | None) -> None:
+    """Answer clients. Any number may run on one Redis; SIGTERM stops it gently."""
+    with _in_a_sentence():
+        settings = _settings(os.environ, host=host, port=port)
+        _log_to_stderr(settings)
+        _need_shared_redis(settings, "gateways")
+        source = _card(settings, lambda: load_card(settings.card, settings))
+        _run(lambda stop: _gateway(settings, source, stop))
+
+
+@main.command()
+@_agent
+@_concurrency
+def worker(agent: str | None, concurrency: int | None) -> None:
+    """Run the agent. Any number may run on one Redis; SIGTERM stops it gently.
+
+    AGENT is module, module:attr or path/file.py[:attr]; attr defaults to agent. Without one, tasks
+    are completed without output.
+    """
+    with _in_a_sentence():
+        settings = _settings(os.environ, agent=agent, concurrency=concurrency)
+        _log_to_stderr(settings)
+        _need_shared_redis(settings, "workers")
+        loaded = _load_agent(settings, given=agent)
+        _run(lambda stop: _worker(settings, loaded, stop))
+
+
+@main.command()
+def check() -> None:
+    """Say what is set, and whether agent, card and Redis can be used."""
+    with _in_a_sentence():
+        settings = _settings(os.environ)
+    for line in _effective(settings):
+        click.echo(line)
+    for name, guess in Settings.unknown(os.environ).items():
+        click.echo(f"unknown  {name} is no setting" + (f"; did you mean {guess}?" if guess else ""))
+    codes = [
+        _verdict("agent", lambda: _check_agent(settings)),
+        _verdict("card", lambda: _check_card(settings)),
+        _verdict("redis", lambda: _check_redis(settings)),
+    ]
+    raise SystemExit(max(codes))
+
+
+def _settings(environ: Mapping[str, str], **flags: str | int | None) -> Settings:
+    """Settings from the environment, and above it what the command line says."""
+    said = {
+        f"SWITCHROOM_{name.upper()}": str(flag) for name, flag in flags.items() if flag is not None
+    }
+    return Settings.from_env({**environ, **said})
+
+
+def _log_to_stderr(settings: Settings) -> None:
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if settings.log_level != "debug":
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are ours to say
+
+
+def _need_shared_redis(settings: Settings, who: str) -> None:
+    found = settings.redis_url or ""
+    if not found or found.startswith("fake:"):
+        raise SettingsError(
+            f"SWITCHROOM_REDIS_URL is {found or 'not set'}; it should be the Redis that all {who} "
+            "share, such as redis://127.0.0.1:6379 (`switchroom dev` needs none)."
+        )
+
+
+def _load_agent(settings: Settings, *, given: str | None = None) -> Agent | None:
+    if settings.agent is None:
+        return None
+    try:
+        return load_agent(settings.agent)
+    except AgentError as error:
+        name = "AGENT" if given else "SWITCHROOM_AGENT"
+        raise AgentError(f"{name} is {settings.agent!r}: {error}") from (error.__cause__ or error)
+
+
+def _run(job: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `job` until it ends; the first signal sets its stop event, one more SIGINT cancels it."""
+
+    async def until_signal() -> None:
+        stop = asyncio.Event()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def on_signal(number: int) -> None:
+            # Not a second SIGTERM: on Ctrl-C a process manager passes one on besides the SIGINT.
+            if stop.is_set() and number == signal.SIGINT:
+                task.cancel()
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                loop.add_signal_handler(number, on_signal, number)
+            except NotImplementedError:  # Windows
+                signal.signal(number, lambda n, _: loop.call_soon_threadsafe(on_signal, n))
+        await job(stop)
+
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(until_signal())
+    except asyncio.CancelledError:
+        raise SystemExit(130) from None
+
+
+async def _dev(
+    settings: Settings, agent: Agent | None, source: CardSource, stop: asyncio.Event
+) -> None:
+    with server.bind(settings.host, settings.port) as listener:
+        async with any_redis(settings) as (url, kept):
+            settings = settings.model_copy(update={"redis_url": url})
+            async with _store(settings) as store, asyncio.TaskGroup() as group:
+                app = create_app(settings, card=source.card, store=store)
+                click.echo(banner(settings, _base_url(settings, listener), kept))
+                group.create_task(serve_worker(settings, agent, store=store, stop=stop))
+                group.create_task(server.serve(app, listener, drain=settings.drain, stop=stop))
+
+
+async def _gateway(settings: Settings, source: CardSource, stop: asyncio.Event) -> None:
+    with server.bind(settings.host, settings.port) as listener:
+        async with _store(settings) as store:
+            app = create_app(settings, card=source.card, store=store)
+            where = _base_url(settings, listener)
+            log.info("gateway at %s, tasks in %s", where, _where(settings))
+            await server.serve(app, listener, drain=settings.drain, stop=stop)
+    log.info("gateway stopped")
+
+
+async def _worker(settings: Settings, agent: Agent | None, stop: asyncio.Event) -> None:
+    async with _store(settings) as store:
+        name = settings.agent or "no agent: tasks are completed without output"
+        log.info("worker of queue %s (%s), tasks in %s", settings.queue, name, _where(settings))
+        await serve_worker(settings, agent, store=store, stop=stop)
+    log.info("worker stopped")
+
+
+@asynccontextmanager
+async def _store(settings: Settings) -> AsyncIterator[Store]:
+    await _check_servers(settings)
+    store = await Store.open(settings)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _check_servers(settings: Settings) -> str:
+    """See that each Redis can be used; says where they are."""
+    urls = dict.fromkeys(filter(None, (settings.redis_url, settings.queue_url)))
+    addresses = []
+    for url in urls:
+        redis = connect(url, timeout=settings.redis_timeout)
+        try:
+            await check_server(redis)
+        finally:
+            await redis.aclose()
+        addresses.append(address(redis))
+    return " and ".join(addresses)
+
+
+def _where(settings: Settings) -> str:
+    return without_password(settings.redis_url or "")
+
+
+def _base_url(settings: Settings, listener: socket.socket) -> str:
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _card(settings: Settings, load: Callable[[], CardSource]) -> CardSource:
+    try:
+        return load()
+    except CardError as error:
+        if settings.card is None:
+            raise
+        raise CardError(f"SWITCHROOM_CARD is {settings.card!r}: {error}") from error
+
+
+def _effective(settings: Settings) -> Iterator[str]:
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if name.endswith("_url") and value:
+            value = without_password(value)
+        elif isinstance(value, timedelta):
+            value = f"{value.total_seconds():g} s"
+        elif isinstance(value, tuple):
+            value = ", ".join(f"{part.total_seconds():g} s" for part in value)
+        origin = "" if name in settings.model_fields_set else "  (default)"
+        yield f"SWITCHROOM_{name.upper():18} {'-' if value is None else value}{origin}"
+
+
+def _verdict(name: str, job: Callable[[], str]) -> int:
+    try:
+        with _in_a_sentence():
+            click.echo(f"{name:6} ok: {job()}")
+    except _Stopped as fault:
+        click.echo(f"{name:6} WRONG: {fault.message}")
+        return fault.exit_code
+    return 0
+
+
+def _check_agent(settings: Settings) -> str:
+    agent = _load_agent(settings)
+    return settings.agent if agent and settings.agent else "none, tasks complete without output"
+
+
+def _check_card(settings: Settings) -> str:
+    card = _card(settings, lambda: load_card(settings.card, settings)).card
+    return f"{card.name} {card.version}" + ("" if settings.card else " (minimal; SWITCHROOM_CARD)")
+
+
+def _check_redis(settings: Settings) -> str:
+    if settings.redis_url is None:
+        found = find_server()
+        return f"none set; dev starts {found}" if found else "none set; dev runs on fakeredis"
+    return asyncio.run(_check_servers(settings))

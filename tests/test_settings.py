@@ -1,0 +1,142 @@
+"""Settings come from the environment, are checked, and are refused in one sentence."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from switchroom.settings import Settings, SettingsError, without_password
+
+
+def refusal(**environ: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_env(environ)
+    return str(caught.value)
+
+
+def test_nothing_set_gives_the_defaults() -> None:
+    settings = Settings.from_env({})
+    assert settings == Settings()
+    assert settings.redis_url is None
+    assert (settings.host, settings.port) == ("127.0.0.1", 8000)
+    assert settings.lease == timedelta(seconds=15)
+    assert settings.retry_delays == (timedelta(seconds=1), timedelta(seconds=5))
+
+
+def test_variables_are_read_as_seconds_counts_and_names() -> None:
+    settings = Settings.from_env(
+        {
+            "SWITCHROOM_REDIS_URL": "redis://user:secret@redis:6380/2",
+            "SWITCHROOM_LEASE": "2.5",
+            "SWITCHROOM_REDIS_TIMEOUT": "0.5",
+            "SWITCHROOM_RETRY_DELAYS": "0.1, 2",
+            "SWITCHROOM_CONCURRENCY": "7",
+            "SWITCHROOM_IDEMPOTENCY": "header",
+            "SWITCHROOM_PREFIX": "team-a",
+            "SWITCHROOM_AGENT": "",
+            "PATH": "/bin",
+        }
+    )
+    assert settings.redis_url == "redis://user:secret@redis:6380/2"
+    assert settings.lease == timedelta(seconds=2.5)
+    assert settings.retry_delays == (timedelta(seconds=0.1), timedelta(seconds=2))
+    assert settings.concurrency == 7
+    assert settings.idempotency == "header"
+    assert settings.prefix == "team-a"
+    assert settings.agent is None, "an empty variable is an unset one"
+
+
+def test_they_never_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings().lease = timedelta(seconds=1)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("environ", "port"),
+    [
+        ({"PORT": "5000"}, 5000),
+        ({"PORT": "5000", "SWITCHROOM_PORT": "6000"}, 6000),
+        ({"SWITCHROOM_PORT": "tcp://10.0.0.1:8000"}, 8000),
+        ({"SWITCHROOM_PORT": "tcp://10.0.0.1:8000", "PORT": "5000"}, 5000),
+    ],
+)
+def test_port_is_honoured_and_kubernetes_service_variables_are_not(
+    environ: dict[str, str], port: int
+) -> None:
+    assert Settings.from_env(environ).port == port
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("SWITCHROOM_LEASE", "soon", "a number of seconds above 0, such as 15"),
+        ("SWITCHROOM_LEASE", "0", "a number of seconds above 0"),
+        ("SWITCHROOM_LEASE", "-3", "a number of seconds above 0"),
+        ("SWITCHROOM_LEASE", "nan", "a number of seconds above 0"),
+        ("SWITCHROOM_LEASE", "1e300", "a number of seconds above 0"),
+        ("SWITCHROOM_RETRY_DELAYS", "1,x", "a number of seconds above 0"),
+        ("SWITCHROOM_CONCURRENCY", "0", "greater than or equal to 1"),
+        ("SWITCHROOM_CONCURRENCY", "many", "a valid integer"),
+        ("SWITCHROOM_IDEMPOTENCY", "maybe", "'request', 'message-id' or 'header'"),
+        ("SWITCHROOM_PREFIX", "a{b}", "1 to 64 of the characters"),
+        ("SWITCHROOM_QUEUE", "a b", "1 to 64 of the characters"),
+        ("SWITCHROOM_PUBLIC_URL", "example.com", "a URL such as https://agents.example.com"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h/?a=1", "without query"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h:x/", "a URL such as"),
+        ("SWITCHROOM_REDIS_URL", "http://redis", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_REDIS_URL", "redis://", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_REDIS_URL", "redis://h:port", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_REDIS_URL", "redis://h/prod", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_QUEUE_URL", "unix://", "a URL such as redis://127.0.0.1:6379"),
+        ("PORT", "http", "a valid integer"),
+        ("PORT", "70000", "less than or equal to 65535"),
+    ],
+)
+def test_a_wrong_one_is_named_with_what_was_found_and_expected(
+    variable: str, value: str, expected: str
+) -> None:
+    sentence = refusal(**{variable: value})
+    assert sentence.startswith(f"{variable} is {value!r}; it should be ")
+    assert expected in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("password", ["secret", "se@cr/et", "se:cret"])
+def test_a_password_is_never_shown(password: str) -> None:
+    assert "cr" not in refusal(SWITCHROOM_REDIS_URL=f"http://user:{password}@host/")
+    settings = Settings(redis_url="redis://:secret@host", queue_url="redis://:secret@host")
+    assert "secret" not in repr(settings)
+    assert without_password("unix:///run/redis?password=secret") == "unix:///run/redis"
+
+
+@pytest.mark.parametrize(
+    ("environ", "names"),
+    [
+        ({"CLAIM_TTL": "20", "RETENTION": "10", "LOG_RETENTION": "1"}, "CLAIM_TTL RETENTION"),
+        ({"CLAIM_TTL": "1", "RETENTION": "10", "LOG_RETENTION": "20"}, "LOG_RETENTION RETENTION"),
+        ({"EVENT_LIMIT": "10", "TASK_LIMIT": "9"}, "EVENT_LIMIT TASK_LIMIT"),
+        ({"EVENT_LIMIT": "10", "REPLAY_BYTES": "9"}, "EVENT_LIMIT REPLAY_BYTES"),
+        ({"CANCEL_GRACE": "3", "CANCEL_WAIT": "3"}, "CANCEL_GRACE CANCEL_WAIT"),
+        ({"REDIS_TIMEOUT": "15"}, "REDIS_TIMEOUT LEASE"),
+    ],
+)
+def test_they_are_checked_against_each_other(environ: dict[str, str], names: str) -> None:
+    sentence = refusal(**{f"SWITCHROOM_{name}": value for name, value in environ.items()})
+    for name in names.split():
+        assert f"SWITCHROOM_{name} (" in sentence
+
+
+def test_what_follows_from_others_cannot_be_set_wrong() -> None:
+    settings = Settings(lease=timedelta(seconds=9), run_limit=timedelta(days=2))
+    assert settings.renew_every * 3 == settings.lease
+    assert settings.job_timeout > settings.run_limit + settings.cancel_grace
+
+
+def test_a_misspelt_variable_is_found() -> None:
+    environ = {"SWITCHROOM_LEASES": "1", "SWITCHROOM_ZZZ": "1", "SWITCHROOM_LEASE": "1", "HOME": ""}
+    assert Settings.unknown(environ) == {
+        "SWITCHROOM_LEASES": "SWITCHROOM_LEASE",
+        "SWITCHROOM_ZZZ": None,
+    }
