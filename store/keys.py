@@ -22,9 +22,10 @@ def owner_key(tenant: str, caller: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Names under one deployment's prefix."""
+    """Names under one deployment's prefix; `agent` is the name of the agent and its queue."""
 
     prefix: str
+    agent: str
 
     # -- one task: hash, log, push configs; and the channel that says what is appended
     def task(self, task_id: str) -> str:
@@ -64,7 +65,7 @@ class Keys:
         """Every task that is not terminal; score = when to look next. One of the few keys
         without a TTL.
         """
-        return f"{self.prefix}:open"
+        return f"{self.prefix}:open:{self.agent}"
 
     @property
     def control(self) -> str:
@@ -72,19 +73,21 @@ class Keys:
 
     @property
     def reconciler(self) -> str:
-        return f"{self.prefix}:reconciler"
+        return f"{self.prefix}:reconciler:{self.agent}"
 
     @property
     def cursor_secret(self) -> str:
         """Signs page tokens; the other key without a TTL."""
         return f"{self.prefix}:cursor-secret"
 
-    def queue(self, name: str) -> QueueKeys:
-        return QueueKeys(f"{self.prefix}:queue:{name}")
+    @property
+    def queue(self) -> QueueKeys:
+        return QueueKeys(f"{self.prefix}:queue:{self.agent}")
 
     def lives_for_ever(self, key: str) -> bool:
         """Whether `key` may have no TTL: the shortlist that the leak check knows."""
-        return key in (self.open, self.cursor_secret) or key.startswith(f"{self.prefix}:queue:")
+        queue = self.queue
+        return key in (self.open, self.cursor_secret, queue.queue, queue.running)
 
 
 @dataclass(frozen=True, slots=True)

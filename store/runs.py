@@ -138,6 +138,10 @@ class RunLog:
         """Whether the last event written ends the turn."""
         return self.state == ANSWERED or is_terminal(self.state) or is_interrupted(self.state)
 
+    def holds(self, fence: int, run: str) -> bool:
+        """Whether the store's fence and run mark are still this run's."""
+        return (fence, run) == (self._fence, self._run)
+
     async def write(self, event: Json) -> None:
         """Appends one event (StreamResponse JSON); status events get their timestamp here. Returns
         at once unless much waits already. The first event written makes the task visible.

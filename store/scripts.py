@@ -59,7 +59,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 """
 _STATES = (
-    f"local SUBMITTED, WORKING, ANSWERED = '{TaskState.SUBMITTED}', '{TaskState.WORKING}', '{ANSWERED}'\n"
+    f"local SUBMITTED, WORKING = '{TaskState.SUBMITTED}', '{TaskState.WORKING}'\n"
+    f"local ANSWERED = '{ANSWERED}'\n"
     f"local TERMINAL = {_lua_set([*TERMINAL, ANSWERED])}\n"
     f"local INTERRUPTED = {_lua_set([*INTERRUPTED])}\n"
 )

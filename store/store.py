@@ -48,7 +48,7 @@ class Store:
         self._clients = list(dict.fromkeys((redis, listening, queue, queue_listening)))
         self._redis = redis
         self._settings = settings
-        self.keys = Keys(settings.prefix)
+        self.keys = Keys(settings.prefix, settings.queue)
         self.clock = Clock()
         self.commit = GroupCommit(redis, clock=self.clock)
         self.reads = GroupCommit(redis, clock=self.clock)
@@ -102,7 +102,7 @@ class Store:
         self.queue = RunQueue(
             queue,
             self.queue_commit,
-            keys=self.keys.queue(settings.queue),
+            keys=self.keys.queue,
             clock=self.queue_clock,
             with_store=one,
         )

@@ -1,0 +1,72 @@
+"""A worker process: takes turns from the queue and runs the agent, until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from switchroom.agent import Agent
+from switchroom.settings import Settings
+from switchroom.store import Store
+from switchroom.store.commit import StoreUnavailable
+from switchroom.store.leased import LeasedJob
+from switchroom.worker.reconcile import Reconciler
+from switchroom.worker.run import Runner
+
+__all__ = ["serve"]
+
+_log = logging.getLogger("switchroom.worker")
+
+
+async def serve(
+    settings: Settings, agent: Agent | None, *, store: Store | None = None, stop: asyncio.Event
+) -> None:
+    """Works until `stop` is set, then drains: running turns finish within `settings.drain`, the
+    rest go back to the front of the queue, no attempt counted.
+
+    agent: None moves states only.  store: an open one to share; otherwise one is opened and closed.
+    Raises `connect.ServerError` if Redis cannot be used at the start; later outages are survived.
+    """
+    mine = store is None
+    store = store or await Store.open(settings)
+    try:
+        await _work(settings, agent, store, stop)
+    finally:
+        if mine:
+            await store.close()
+
+
+async def _work(settings: Settings, agent: Agent | None, store: Store, stop: asyncio.Event) -> None:
+    runner = Runner(store, agent, settings)
+
+    async def on_renewed(held: Sequence[LeasedJob], gone: Sequence[LeasedJob]) -> None:
+        await runner.renewed(worker, held, gone)
+
+    worker = store.queue.worker(
+        runner,
+        subscriber=store.queue_subscriber,
+        lease=settings.lease,
+        concurrency=settings.concurrency,
+        on_renewed=on_renewed,
+    )
+    while True:
+        with suppress(StoreUnavailable):
+            await store.subscriber.subscribe(store.keys.control, runner.hear)
+            break
+    try:
+        async with asyncio.TaskGroup() as group:
+            works = group.create_task(worker.main())
+            reconciles = group.create_task(Reconciler(store, settings).run())
+            await stop.wait()
+            reconciles.cancel()
+            _log.info("draining: %d runs in progress", len(runner.active))
+            await worker.drain(settings.drain)
+            runner.release_all()
+            await worker.drain(settings.cancel_grace + timedelta(seconds=2))
+            works.cancel()
+    finally:
+        store.subscriber.unsubscribe(store.keys.control)
+        await worker.close()

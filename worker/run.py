@@ -1,0 +1,350 @@
+"""One run, top to bottom: begin, drive the agent, append, let go.
+
+A run ends for one of a few reasons, and each leaves the task in order: its agent ended or failed,
+it was cancelled, it took too long, the worker drains, or the task is another's by now. Whatever the
+agent does after that, nothing of it reaches the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+from switchroom.agent import Agent, Declared, Retry, Run
+from switchroom.protocol.errors import InvalidAgentResponse
+from switchroom.protocol.lifecycle import may_follow
+from switchroom.protocol.model import Json, Role, TaskState
+from switchroom.settings import Settings
+from switchroom.store import Store
+from switchroom.store.commit import StoreUnavailable
+from switchroom.store.leased import JobOver, LeasedJob, LeasedWorker
+from switchroom.store.runs import Begun, RunEnded, RunLog, TooLarge
+from switchroom.store.scripts import command
+from switchroom.store.tasks import new_mark
+from switchroom.worker.drive import drive
+
+__all__ = ["Runner"]
+
+_log = logging.getLogger("switchroom.worker")
+
+
+class Runner:
+    """Runs turns with one agent; the handler of a worker's jobs.
+
+    agent: None stands for state transitions only.
+    """
+
+    def __init__(self, store: Store, agent: Agent | None, settings: Settings) -> None:
+        self._store = store
+        self._agent = agent
+        self._settings = settings
+        self._declared = Declared.of(agent) if agent is not None else Declared()
+        self._attempts = settings.attempts if self._declared.retry else 1
+        self.active: dict[str, _ActiveRun] = {}
+        """Runs in progress, by job id. Empty when the worker has stopped."""
+        self.deaf: set[asyncio.Task[None]] = set()
+        """Agents that were cancelled and do not end; they cannot write any more."""
+
+    async def __call__(self, job: LeasedJob) -> JobOver:
+        begun = await self._begin(job)
+        if begun is None:
+            return JobOver()
+        run = _ActiveRun(self, job, begun)
+        self.active[job.job_id] = run
+        try:
+            return await run.go()
+        finally:
+            del self.active[job.job_id]
+
+    async def _begin(self, job: LeasedJob) -> Begun | None:
+        mark, pause = new_mark(), 0.05
+        while True:
+            try:
+                # In the clock of the tasks' Redis: the queue's may be another.
+                deadline = self._store.clock.now() + round(job.left * 1000)
+                return await self._store.runs.begin(
+                    job.task_id, job.turn, run=mark, deadline=deadline
+                )
+            except RunEnded as ended:
+                _log.debug("task %s turn %d: %s", job.task_id, job.turn, ended.why)
+                return None
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+
+    # -- what is asked of running runs
+
+    def hear(self, payload: bytes) -> None:
+        """A message on the control channel: `cancel <task id>` or `fence <task id>`."""
+        word, _, task_id = payload.decode().partition(" ")
+        for run in tuple(self.active.values()):
+            if run.task_id == task_id:
+                run.stop("cancelled" if word == "cancel" else "fenced")
+
+    def release_all(self) -> None:
+        """The drain time is over: what still runs goes back to the queue."""
+        for run in tuple(self.active.values()):
+            run.stop("drained")
+
+    async def renewed(
+        self, worker: LeasedWorker, held: Sequence[LeasedJob], gone: Sequence[LeasedJob]
+    ) -> None:
+        """After a renewal: a lost message on the control channel costs one renewal, not the run."""
+        runs = [run for job in (*held, *gone) if (run := self.active.get(job.job_id)) is not None]
+        if not runs:
+            return
+        try:
+            found = await self._store.reads(
+                *(
+                    command("HMGET", self._store.keys.task(run.task_id), "fence", "run", "cancel")
+                    for run in runs
+                )
+            )
+        except StoreUnavailable:
+            return
+        for run, (fence, mark, cancel) in zip(runs, found, strict=True):
+            if fence is None:
+                continue  # the store went back in time: the run's next append restores it
+            if not run.log.holds(int(fence), mark.decode()):
+                run.stop("fenced")
+            elif cancel is not None:
+                run.stop("cancelled")
+            elif run.job in gone:
+                await worker.put_back(run.job)
+
+
+class _ActiveRun:
+    def __init__(self, runner: Runner, job: LeasedJob, begun: Begun) -> None:
+        self._runner = runner
+        self._settings = runner._settings
+        self._begun = begun
+        self.job = job
+        self.task_id = begun.task_id
+        self.log: RunLog = runner._store.runs.open(begun, self.stop)
+        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._closed = False
+        self._heard = asyncio.get_running_loop().time()
+
+    def stop(self, why: str) -> None:
+        """Ends the run; the first reason counts."""
+        if not self._stopped.done():
+            self._stopped.set_result(why)
+
+    async def go(self) -> JobOver:
+        begun, limit = self._begun, self._runner._attempts
+        try:
+            if begun.cancel:
+                return await self._end(TaskState.CANCELED)
+            if begun.attempt > limit:
+                return await self._end(
+                    TaskState.FAILED,
+                    f"The task was begun {begun.attempt - 1} times, and its worker lost each time.",
+                )
+            if begun.attempt > 1:
+                await self._status(
+                    TaskState.WORKING, f"Attempt {begun.attempt} of {limit}: begun again."
+                )
+            elif begun.shown:
+                await self._status(TaskState.WORKING)
+        except RunEnded:
+            return JobOver()
+        agent = asyncio.get_running_loop().create_task(self._drive())
+        try:
+            why = await self._watch(agent)
+        except asyncio.CancelledError:
+            # The lease is lost. Whatever the agent still does, it writes nothing more.
+            await self._quiet(agent)
+            await self._release(counted=False)
+            raise
+        try:
+            return await self._settle(agent, why)
+        except RunEnded:
+            return JobOver()
+
+    # -- the agent
+
+    async def _drive(self) -> None:
+        begun, given = self._begun, self._begun.input
+        run = Run(
+            begun.task(),
+            given.message,
+            turn=begun.turn,
+            attempt=begun.attempt,
+            metadata=given.metadata,
+            accepted_output_modes=given.accepted_output_modes,
+            extensions=given.extensions,
+        )
+        async with aclosing(drive(self._runner._agent, run)) as events:
+            async for event in events:
+                if self._closed:
+                    return
+                self._heard = asyncio.get_running_loop().time()
+                await self._write(event)
+
+    async def _write(self, event: Json) -> None:
+        if (message := event.get("message")) is not None:
+            if await self.log.answer(event):
+                return
+            # Somebody has been shown a task meanwhile, so the answer is that task's.
+            await self._working()
+            await self.log.write(
+                self._event(TaskState.COMPLETED, {**message, "taskId": self.task_id})
+            )
+            return
+        status = event.get("statusUpdate", {}).get("status")
+        if status is None or not may_follow(self.log.state, status["state"]):
+            await self._working()
+        await self.log.write(event)
+
+    async def _working(self) -> None:
+        if self.log.state == TaskState.SUBMITTED:
+            await self._status(TaskState.WORKING)
+
+    async def _watch(self, agent: asyncio.Task[None]) -> str | None:
+        """Waits for the agent's end, or the reason to end it. None: the agent ended by itself."""
+        loop, declared = asyncio.get_running_loop(), self._runner._declared
+        begun_at = loop.time()
+        show_at = begun_at + self._settings.show_after.total_seconds()
+        ends_at = begun_at + (declared.run_limit or self._settings.run_limit).total_seconds()
+        silence = declared.inactivity_limit.total_seconds() if declared.inactivity_limit else None
+        while True:
+            now = loop.time()
+            if not self.log.shown and now >= show_at:
+                try:
+                    await self._working()
+                except RunEnded as ended:
+                    return ended.why
+            if now >= ends_at:
+                return "overrun"
+            if silence is not None and now >= self._heard + silence:
+                return "silent"
+            dues = [ends_at]
+            if not self.log.shown:
+                dues.append(show_at)
+            if silence is not None:
+                dues.append(self._heard + silence)
+            either: set[asyncio.Future[Any]] = {agent, self._stopped}
+            await asyncio.wait(
+                either,
+                timeout=max(0.0, min(dues) - now),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if agent.done():
+                return None
+            if self._stopped.done():
+                return self._stopped.result()
+
+    async def _quiet(self, agent: asyncio.Task[None]) -> None:
+        """Cancels the agent and gives it its grace; then it is left alone, and cannot write."""
+        agent.cancel()
+        await asyncio.wait([agent], timeout=self._settings.cancel_grace.total_seconds())
+        self._closed = True
+        if not agent.done():
+            _log.warning("task %s: the agent does not end after it was cancelled", self.task_id)
+            self._runner.deaf.add(agent)
+            agent.add_done_callback(self._runner.deaf.discard)
+            agent.add_done_callback(lambda late: late.cancelled() or late.exception())
+
+    # -- the end
+
+    async def _settle(self, agent: asyncio.Task[None], why: str | None) -> JobOver:
+        if why is None:
+            return await self._after(agent)
+        await self._quiet(agent)
+        if self.log.ended:  # it got there first
+            await self.log.flush()
+            return JobOver()
+        match why:
+            case "cancelled":
+                return await self._end(TaskState.CANCELED)
+            case "overrun":
+                return await self._end(TaskState.FAILED, "The run took longer than it may.")
+            case "silent":
+                return await self._end(TaskState.FAILED, "The agent was silent for too long.")
+            case "drained":
+                await self._release(counted=False)
+                return JobOver(again=0.0)
+            case "broken":
+                return JobOver(again=1.0)
+            case _:  # fenced, terminal: the task is not ours any more
+                await self.log.close()
+                return JobOver()
+
+    async def _after(self, agent: asyncio.Task[None]) -> JobOver:
+        """The agent has ended by itself: with its last event, or with an exception."""
+        try:
+            agent.result()
+        except (RunEnded, StoreUnavailable):
+            return JobOver()
+        except Retry as asked:
+            return await self._again(asked)
+        except (InvalidAgentResponse, TooLarge) as wrong:
+            return await self._fail(wrong, f"The agent's answer cannot be used: {wrong}")
+        except (Exception, asyncio.CancelledError) as error:
+            return await self._fail(error, "The agent failed.")
+        await self.log.flush()
+        return JobOver()
+
+    async def _again(self, asked: Retry) -> JobOver:
+        attempt = self._begun.attempt
+        if attempt >= self._runner._attempts:
+            return await self._fail(asked, f"The agent gave up after {attempt} attempts.")
+        delays = self._settings.retry_delays
+        delay = delays[min(attempt, len(delays)) - 1].total_seconds()
+        _log.info("task %s: attempt %d is to be repeated in %g s", self.task_id, attempt, delay)
+        await self._release(counted=True)
+        return JobOver(again=delay)
+
+    async def _fail(self, error: BaseException, text: str) -> JobOver:
+        if self.log.ended:
+            _log.warning(
+                "task %s: the agent failed after its last event", self.task_id, exc_info=error
+            )
+            await self.log.flush()
+            return JobOver()
+        reference = uuid.uuid4().hex[:12]
+        _log.error("task %s: run failed [%s]", self.task_id, reference, exc_info=error)
+        return await self._end(TaskState.FAILED, f"{text} Reference: {reference}")
+
+    async def _end(self, state: TaskState, text: str | None = None) -> JobOver:
+        await self._status(state, text)
+        await self.log.flush()
+        return JobOver()
+
+    async def _status(self, state: TaskState, text: str | None = None) -> None:
+        message: Json | None = None
+        if text is not None:
+            message = {
+                "messageId": uuid.uuid4().hex,
+                "role": Role.AGENT,
+                "parts": [{"text": text}],
+                "taskId": self.task_id,
+                "contextId": self._begun.context_id,
+            }
+        await self.log.write(self._event(state, message))
+
+    def _event(self, state: TaskState, message: Json | None) -> Json:
+        status: Json = {"state": state}
+        if message is not None:
+            status["message"] = message
+        return {
+            "statusUpdate": {
+                "taskId": self.task_id,
+                "contextId": self._begun.context_id,
+                "status": status,
+            }
+        }
+
+    async def _release(self, *, counted: bool) -> None:
+        pause = 0.05
+        while True:
+            try:
+                await self.log.release(counted=counted)
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
