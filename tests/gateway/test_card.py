@@ -1,0 +1,213 @@
+"""The card is found, completed with our address, and served with a tag."""
+
+from __future__ import annotations
+
+import json
+import sys
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from switchroom.gateway.card import (
+    CARD_PATH,
+    CardError,
+    CardSource,
+    card_beside,
+    load_card,
+    minimal_card,
+)
+from switchroom.protocol.card import AgentCard
+from switchroom.settings import Settings
+
+CARD: dict[str, Any] = {
+    "name": "Echo",
+    "description": "Says what you said.",
+    "version": "1.2.3",
+    "capabilities": {"streaming": True},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": ["text/plain"],
+    "skills": [{"id": "echo", "name": "Echo", "description": "Echoes.", "tags": ["demo"]}],
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return tmp_path
+
+
+def written(path: Path, card: Any = CARD) -> str:
+    path.write_text(card if isinstance(card, str) else json.dumps(card))
+    return str(path)
+
+
+def refusal(spec: str) -> str:
+    with pytest.raises(CardError) as caught:
+        load_card(spec, Settings())
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def client(source: CardSource, base_url: str = "http://gateway:8000") -> httpx.AsyncClient:
+    app = Starlette(routes=[Route(CARD_PATH, source.respond)])
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base_url)
+
+
+async def served(source: CardSource, **headers: str) -> httpx.Response:
+    async with client(source) as http:
+        return await http.get(
+            CARD_PATH, headers={k.replace("_", "-"): v for k, v in headers.items()}
+        )
+
+
+class TestFound:
+    def test_in_a_file(self, folder: Path) -> None:
+        assert load_card(written(folder / "echo.json"), Settings()).card.version == "1.2.3"
+
+    def test_by_an_import_string(self, folder: Path) -> None:
+        (folder / "card_m.py").write_text(
+            f"card = {CARD!r}\n"
+            "from switchroom.gateway.card import minimal_card\n"
+            "made = minimal_card(name='Made')\n"
+        )
+        assert load_card("card_m", Settings()).card.name == "Echo"
+        assert load_card("card_m:made", Settings()).card.name == "Made"
+
+    def test_nowhere_it_is_minimal_and_named_after_the_queue(self) -> None:
+        assert load_card(None, Settings()).card.name == "Agent"
+        assert load_card(None, Settings(queue="travel")).card.name == "travel"
+        fallback = minimal_card(name="Mine", description="Does things.", version="2")
+        assert load_card(None, Settings(), fallback=fallback).card is fallback
+
+    def test_the_minimal_one_is_valid_and_promises_only_what_is_so(self) -> None:
+        card = minimal_card(name="Bot")
+        assert AgentCard.model_validate(card.to_dict()) == card
+        assert card.capabilities.streaming is True
+        assert not card.capabilities.push_notifications
+        assert not card.capabilities.extended_agent_card
+
+    def test_beside_the_agent_without_importing_it(self, folder: Path) -> None:
+        (folder / "bot_m.py").write_text("raise RuntimeError('imported')")
+        assert card_beside("bot_m.py") is None
+        written(folder / "bot_m.json")
+        for spec in (
+            "bot_m.py",
+            "bot_m.py:agent",
+            "bot_m",
+            "bot_m:agent",
+            str(folder / "bot_m.py"),
+        ):
+            found = card_beside(spec)
+            assert found is not None
+            assert found.resolve() == folder / "bot_m.json"
+        assert card_beside("no_such_m:agent") is None
+
+
+class TestRefused:
+    def test_an_absent_file(self, folder: Path) -> None:
+        assert refusal("absent.json") == f"There is no card 'absent.json' in {folder}."
+
+    def test_a_file_that_is_not_json(self, folder: Path) -> None:
+        assert "is not JSON: " in refusal(written(folder / "a.json", "{'name': 1}"))
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ({"skills": []}, "skills"),
+            ({"name": None}, "name is required"),
+            ({"skills": [{"id": "x"}]}, "skills[0].name is required"),
+            ({"capabilities": {"streaming": "maybe"}}, "capabilities.streaming"),
+        ],
+    )
+    def test_a_wrong_field_by_its_path(
+        self, folder: Path, change: dict[str, Any], said: str
+    ) -> None:
+        sentence = refusal(written(folder / "a.json", CARD | change))
+        assert sentence.startswith(f"The card {folder / 'a.json'} is not valid: ")
+        assert said in sentence
+
+    def test_something_that_is_no_object(self, folder: Path) -> None:
+        assert "is a list" in refusal(written(folder / "a.json", []))
+
+    def test_an_import_string_that_leads_nowhere(self) -> None:
+        assert refusal("no_such_m").endswith("A card is a .json file or an import string.")
+
+
+class TestServed:
+    async def test_at_the_public_url_if_there_is_one(self, folder: Path) -> None:
+        spec = written(folder / "a.json")
+        for url in ("https://agents.example.com/echo", "https://agents.example.com/echo/"):
+            answer = await served(load_card(spec, Settings(public_url=url)))
+            assert answer.json()["supportedInterfaces"] == [
+                {
+                    "url": "https://agents.example.com/echo/",
+                    "protocolBinding": "JSONRPC",
+                    "protocolVersion": "1.0",
+                }
+            ]
+
+    async def test_else_where_the_request_came_to(self, folder: Path) -> None:
+        stale = [{"url": "http://old/", "protocolBinding": "GRPC", "protocolVersion": "0.3"}]
+        spec = written(folder / "a.json", CARD | {"supportedInterfaces": stale})
+        source = load_card(spec, Settings())
+        async with client(source, "http://other:9000") as http:
+            (interface,) = (await http.get(CARD_PATH)).json()["supportedInterfaces"]
+        assert interface["url"] == "http://other:9000/"
+        assert interface["protocolBinding"] == "JSONRPC"
+
+    async def test_otherwise_as_it_was_written(self, folder: Path) -> None:
+        answer = await served(load_card(written(folder / "a.json"), Settings()))
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/json"
+        body = answer.json()
+        assert body.pop("supportedInterfaces")
+        assert body == CARD
+
+    async def test_a_signed_one_is_not_touched(self, folder: Path) -> None:
+        signed = CARD | {
+            "supportedInterfaces": [
+                {"url": "https://a/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+            ],
+            "signatures": [{"protected": "e30", "signature": "c2ln"}],
+        }
+        answer = await served(load_card(written(folder / "a.json", signed), Settings()))
+        assert answer.json() == signed
+
+    async def test_alike_by_every_gateway(self, folder: Path) -> None:
+        spec = written(folder / "a.json")
+        settings = Settings(public_url="https://agents.example.com")
+        one, two = [await served(load_card(spec, settings)) for _ in range(2)]
+        assert one.content == two.content
+        assert one.headers == two.headers
+
+    async def test_with_a_tag_that_saves_the_body(self, folder: Path) -> None:
+        source = load_card(written(folder / "a.json"), Settings())
+        first = await served(source)
+        tag = first.headers["etag"]
+        assert first.headers["cache-control"].startswith("public, max-age=")
+        assert parsedate_to_datetime(first.headers["last-modified"])
+        for held in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+            answer = await served(source, if_none_match=held)
+            assert (answer.status_code, answer.content) == (304, b"")
+            assert answer.headers["etag"] == tag
+            assert "cache-control" in answer.headers
+        assert (await served(source, if_none_match='"other"')).status_code == 200
+
+    async def test_another_card_has_another_tag(self, folder: Path) -> None:
+        one = await served(load_card(written(folder / "a.json"), Settings()))
+        changed = CARD | {"version": "1.2.4"}
+        two = await served(load_card(written(folder / "a.json", changed), Settings()))
+        assert one.headers["etag"] != two.headers["etag"]
+
+    async def test_to_many_hosts_without_remembering_them_all(self, folder: Path) -> None:
+        source = load_card(written(folder / "a.json"), Settings())
+        async with client(source) as http:
+            for number in range(100):
+                await http.get(CARD_PATH, headers={"host": f"host-{number}"})
+        assert source._at.cache_info().currsize <= 16

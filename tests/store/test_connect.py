@@ -1,0 +1,252 @@
+"""A client from a URL; a server that is fit; a private one that ends with us."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    ResponseError,
+    TimeoutError,
+)
+
+from switchroom.store.connect import (
+    ServerError,
+    UrlError,
+    address,
+    check_server,
+    connect,
+    find_server,
+    is_fake,
+    private_server,
+)
+from tests.support.wait import wait_until
+
+SHORT = timedelta(seconds=1)
+FIT = {"redis_version": "7.0.15", "redis_mode": "standalone", "maxmemory_policy": "noeviction"}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    binary = find_server()
+    assert binary is not None
+    async with private_server(binary) as url:
+        yield url
+
+
+async def refusal(redis: Redis) -> str:
+    with pytest.raises(ServerError) as caught:
+        await check_server(redis)
+    return str(caught.value)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any] | Exception) -> Redis:
+    """A client whose INFO is `answer`."""
+
+    async def info(self: Redis) -> dict[str, Any]:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Redis, "info", info)
+    return connect("redis://user:secret@example.com:6380/1", timeout=SHORT)
+
+
+class TestConnect:
+    async def test_clients_of_one_fake_url_meet_and_of_two_do_not(self) -> None:
+        here, there = f"fake://{uuid.uuid4()}", f"fake://{uuid.uuid4()}"
+        one, two = connect(here, timeout=SHORT), connect(here, timeout=SHORT)
+        other = connect(there, timeout=SHORT)
+        async with one, two, other:
+            await one.set("key", "value")
+            assert await two.get("key") == b"value"
+            assert await other.get("key") is None
+            assert is_fake(one)
+            assert address(one) == "fakeredis"
+            await check_server(one)
+
+    async def test_a_command_is_never_repeated_by_itself(self) -> None:
+        for url in ("redis://127.0.0.1", f"fake://{uuid.uuid4()}"):
+            pool = connect(url, timeout=SHORT).connection_pool
+            connection = pool.connection_class(**pool.connection_kwargs)
+            assert connection.retry._retries == 0
+            assert not connection.retry_on_timeout
+
+    async def test_time_is_bounded_but_for_a_listener(self) -> None:
+        redis = connect("redis://127.0.0.1", timeout=SHORT)
+        options = redis.connection_pool.connection_kwargs
+        assert options["socket_timeout"] == options["socket_connect_timeout"] == 1
+        listener = connect("redis://127.0.0.1", timeout=SHORT, listening=True)
+        assert listener.connection_pool.connection_kwargs["socket_timeout"] is None
+
+    @pytest.mark.parametrize(
+        ("url", "where"),
+        [
+            ("redis://user:secret@example.com:6380/1", "example.com:6380"),
+            ("rediss://:secret@example.com", "example.com:6379"),
+            ("unix:///run/redis.sock?password=secret", "unix:///run/redis.sock"),
+        ],
+    )
+    async def test_the_address_is_shown_without_password(self, url: str, where: str) -> None:
+        assert address(connect(url, timeout=SHORT)) == where
+
+    @pytest.mark.parametrize(
+        "url",
+        ["redis://u:secret@h?colour=red", "redis://u:secret@h?db=x", "http://u:secret@h", "redis"],
+    )
+    def test_a_bad_url_is_one_sentence_without_password(self, url: str) -> None:
+        with pytest.raises(UrlError) as caught:
+            connect(url, timeout=SHORT)
+        assert str(caught.value).startswith("The Redis URL ")
+        assert "secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+class TestCheckServer:
+    async def test_a_fit_one_passes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        await check_server(answering(monkeypatch, FIT))
+        await check_server(answering(monkeypatch, FIT | {"redis_version": "8.2.3"}))
+
+    @pytest.mark.parametrize(
+        ("info", "sentence"),
+        [
+            ({"redis_version": "6.2.14"}, "is version 6.2.14; Switchroom needs Redis 7.0"),
+            ({"redis_version": "?"}, "is version ?"),
+            ({"redis_mode": "cluster"}, "is a cluster node"),
+            ({"maxmemory_policy": "allkeys-lru"}, "has maxmemory-policy allkeys-lru"),
+        ],
+    )
+    async def test_an_unfit_one_is_named_with_its_fault(
+        self, monkeypatch: pytest.MonkeyPatch, info: dict[str, str], sentence: str
+    ) -> None:
+        said = await refusal(answering(monkeypatch, FIT | info))
+        assert said.startswith("Redis at example.com:6380 ")
+        assert sentence in said
+
+    @pytest.mark.parametrize(
+        ("error", "sentence"),
+        [
+            (
+                ConnectionError("Error 111 connecting to h:1. Connection refused."),
+                "does not answer",
+            ),
+            (TimeoutError("Timeout connecting"), "does not answer (timed out)"),
+            (AuthenticationError("invalid username-password pair"), "refuses the user or password"),
+            (BusyLoadingError(), "is still loading"),
+        ],
+    )
+    async def test_an_absent_one_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+    ) -> None:
+        said = await refusal(answering(monkeypatch, error))
+        assert sentence in said
+        assert "secret" not in said
+
+    async def test_one_that_will_not_say_is_trusted_with_a_warning(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        refused = ResponseError("NOPERM this user has no permissions to run 'info'")
+        await check_server(answering(monkeypatch, refused))
+        (record,) = caplog.records
+        assert "noeviction" in record.getMessage()
+
+    async def test_nobody_listening_is_one_sentence(self) -> None:
+        redis = connect("redis://:secret@127.0.0.1:1", timeout=SHORT)
+        said = await refusal(redis)
+        assert said == ("Redis at 127.0.0.1:1 does not answer (Connection refused); is it running?")
+
+    @pytest.mark.requires("redis-server")
+    async def test_a_real_server_that_evicts_is_refused(self, server: str) -> None:
+        async with connect(server, timeout=SHORT) as redis:
+            await check_server(redis)
+            await redis.config_set("maxmemory-policy", "volatile-ttl")
+            assert "volatile-ttl" in await refusal(redis)
+
+    @pytest.mark.requires("redis-server")
+    async def test_a_real_server_that_wants_a_password_is_named(self, server: str) -> None:
+        async with connect(server, timeout=SHORT) as redis:
+            await redis.config_set("requirepass", "secret")
+            async with connect(server, timeout=SHORT) as stranger:
+                assert "refuses the user or password" in await refusal(stranger)
+
+
+class TestPrivateServer:
+    @pytest.mark.requires("redis-server")
+    async def test_only_we_reach_it_and_nothing_is_kept(self, server: str) -> None:
+        folder = Path(server.removeprefix("unix://")).parent
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        async with connect(server, timeout=SHORT) as redis:
+            assert (await redis.config_get("port"))["port"] == "0"
+            assert (await redis.config_get("save"))["save"] == ""
+
+    @pytest.mark.requires("redis-server")
+    async def test_it_ends_with_the_block(self) -> None:
+        binary = find_server()
+        assert binary is not None
+        async with private_server(binary) as url:
+            async with connect(url, timeout=SHORT) as redis:
+                pid = (await redis.info("server"))["process_id"]
+        assert not Path(url.removeprefix("unix://")).parent.exists()
+        assert not alive(pid)
+
+    @pytest.mark.requires("redis-server")
+    async def test_it_ends_with_us_even_if_we_are_killed(self) -> None:
+        program = (
+            "import asyncio\n"
+            "from datetime import timedelta\n"
+            "from switchroom.store.connect import *\n"
+            "async def main():\n"
+            "    async with private_server(find_server()) as url:\n"
+            "        async with connect(url, timeout=timedelta(seconds=1)) as redis:\n"
+            "            print(url, (await redis.info())['process_id'], flush=True)\n"
+            "        await asyncio.Event().wait()\n"
+            "asyncio.run(main())\n"
+        )
+        parent = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=subprocess.PIPE
+        )
+        assert parent.stdout is not None
+        url, pid = (await parent.stdout.readline()).decode().split()
+        assert alive(int(pid))
+        parent.send_signal(signal.SIGKILL)
+        await parent.wait()
+        folder = Path(url.removeprefix("unix://")).parent
+        await wait_until(lambda: not alive(int(pid)), what="the server is gone")
+        await wait_until(lambda: not folder.exists(), what="its folder is gone")
+
+    async def test_one_that_does_not_start_is_one_sentence(self, tmp_path: Path) -> None:
+        broken = tmp_path / "redis-server"
+        broken.write_text("#!/bin/sh\nexit 1\n")
+        broken.chmod(0o755)
+        with pytest.raises(ServerError, match="does not start"):
+            async with private_server(broken):
+                pass
+
+    def test_the_search_follows_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert find_server() is None
+        binary = tmp_path / "valkey-server"
+        binary.touch(mode=0o755)
+        assert find_server() == binary
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
