@@ -48,7 +48,7 @@ except ImportError:  # Windows, PyPy
 else:
     new_event_loop = uvloop.new_event_loop
 
-__all__ = ["main"]
+__all__ = ["check", "dev", "gateway", "main", "worker"]
 
 log = logging.getLogger("switchroom")
 
