@@ -9,7 +9,6 @@ Relies on :mod:`switchroom.protocol.protojson` for the rules of JSON.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
@@ -212,8 +211,6 @@ _TEXTS = {
 def _text(detail: ErrorDetails) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     match kind:
-        case "enum":
-            return "must be " + re.sub(r"'|\w+_UNSPECIFIED', ", "", context["expected"])
         case "greater_than_equal":
             return f"must be at least {context['ge']}"
         case "less_than_equal":

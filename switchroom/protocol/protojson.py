@@ -30,19 +30,19 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     FailFast,
     Field,
+    GetCoreSchemaHandler,
     PlainSerializer,
     PlainValidator,
     Strict,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 __all__ = [
     "MAX_DEPTH",
@@ -82,30 +82,48 @@ class Named(StrEnum):
     """An enum of the proto: the members stand in the order of their numbers, from zero."""
 
     @classmethod
-    def _missing_(cls, value: object) -> Self | None:
-        # Reached only when the name is not known, so numbers cost the usual case nothing.
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            members = list(cls)
-            return members[value] if 0 <= value < len(members) else None
-        return None
+    def __get_pydantic_core_schema__(
+        cls, source: type[Self], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return _enum_schema(cls, first=0)
 
 
-def _specified(value: Named) -> Named:
-    first, *others = type(value)
-    if value is first:
-        names = [*map(str, others)]
-        raise PydanticCustomError(
-            "enum", "", {"expected": f"{', '.join(names[:-1])} or {names[-1]}"}
-        )
-    return value
+class _Specified:
+    def __get_pydantic_core_schema__(
+        self, source: type[Named], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return _enum_schema(source, first=1)
 
 
 N = TypeVar("N", bound=Named)
 
-Specified: TypeAlias = Annotated[N, AfterValidator(_specified)]
+Specified: TypeAlias = Annotated[N, _Specified()]
 """A required enum: its zero value says "not given", so it counts as missing (§5.7)."""
+
+
+def _enum_schema(enum: type[Named], *, first: int) -> CoreSchema:
+    # Not pydantic's own, which on its way to an error prints the value, however large or deep.
+    members = list(enum)
+    by_name = {str(member): member for member in members[first:]}
+    by_number: dict[float, Named] = dict(enumerate(members[first:], first))
+    *names, last = (str(member) for member in members[1:])
+
+    def read(value: object) -> Named:
+        if isinstance(value, str):
+            found = by_name.get(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found = by_number.get(value)
+        else:
+            found = None
+        if found is None:
+            raise PydanticCustomError(
+                "enum", "must be {names} or {last}", {"names": ", ".join(names), "last": last}
+            )
+        return found
+
+    return core_schema.no_info_plain_validator_function(
+        read, serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="json")
+    )
 
 
 def _int32(value: object) -> object:

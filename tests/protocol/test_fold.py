@@ -253,7 +253,9 @@ events = st.one_of(
         st.dictionaries(names, st.integers()),
     ),
     st.builds(
-        lambda s, say, m: status(s, message(say) if say else None, **({"metadata": m} if m else {})),
+        lambda s, say, m: status(
+            s, message(say) if say else None, **({"metadata": m} if m else {})
+        ),
         st.sampled_from(["WORKING", "INPUT_REQUIRED", "COMPLETED"]),
         st.none() | names,
         st.dictionaries(names, st.integers()),
