@@ -257,7 +257,6 @@ async def _worker(settings: Settings, agent: Agent | None, stop: asyncio.Event) 
 
 @asynccontextmanager
 async def _store(settings: Settings) -> AsyncIterator[Store]:
-    await _check_servers(settings)
     store = await Store.open(settings)
     try:
         yield store
