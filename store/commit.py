@@ -69,23 +69,24 @@ class GroupCommit:
     async def __call__(self, *calls: Call) -> list[Any]:
         """Sends the calls and returns their answers in order.
 
-        Raises `StoreUnavailable` when Redis does not answer; any other error reply of a call as
-        it is.
+        Raises `StoreUnavailable` when Redis does not answer; any other error reply of a call as it
+        is.
         """
+        return await self.ask(*calls)
+
+    def ask(self, *calls: Call) -> asyncio.Future[list[Any]]:
+        """The same, without waiting: what is asked of both lanes of a process goes out at once."""
         answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((calls, answered))
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())
-        return await answered
+        return answered
 
     def soon(self, *calls: Call) -> None:
         """Sends the calls with the next commit, and tells nobody how they fared: for what a
         reader repairs anyway.
         """
-        self._waiting.append((calls, asyncio.get_running_loop().create_future()))
-        self._waiting[-1][1].add_done_callback(lambda answered: answered.exception())
-        if self._sender is None:
-            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+        self.ask(*calls).add_done_callback(lambda told: told.cancelled() or told.exception())
 
     async def close(self) -> None:
         """Waits until what was asked has been answered, and gives the connection back."""

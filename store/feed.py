@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from switchroom.store.commit import GroupCommit, StoreUnavailable
@@ -44,7 +44,9 @@ class Follower:
         self._stale = False
         self._ended = False
 
-    async def follow(self, after: Position, *, catch_up: bool = False) -> AsyncIterator[Entry]:
+    async def follow(
+        self, after: Position, *, catch_up: bool = False
+    ) -> AsyncGenerator[Entry, None]:
         """Entries after the position, for as long as it is good. `catch_up`: the position was
         not read under this subscription, so what lies between is read from the log first.
         """
@@ -56,7 +58,7 @@ class Follower:
         while True:
             if self._stale:
                 self._stale = False
-                entries = await self._feed.since(self.task_id, last)
+                entries = await self._feed.fill(self.task_id, last)
                 if entries is None:
                     return
                 self._stale = self._stale or len(entries) >= _FILL
@@ -217,27 +219,31 @@ class Feed:
             self._subscriber.unsubscribe(self._keys.live(follower.task_id))
 
     async def since(self, task_id: str, position: Position) -> list[Entry] | None:
-        """At most `_FILL` entries after a position; None if it is not good (any more). Waits
-        while Redis is away.
+        """At most `_FILL` entries after a position; None if it is not good (any more).
+
+        Raises StoreUnavailable.
         """
+        (answer,) = await self._reads(
+            SCRIPTS.since(
+                [self._keys.task(task_id), self._keys.log(task_id)],
+                position.seq,
+                position.mark,
+                _FILL,
+            )
+        )
+        if answer[0] != b"good":
+            return None
+        return [parse_log(row) for row in answer[5]]
+
+    async def fill(self, task_id: str, position: Position) -> list[Entry] | None:
+        """`since`, however long Redis is away."""
         pause = 0.05
         while True:
             try:
-                (answer,) = await self._reads(
-                    SCRIPTS.since(
-                        [self._keys.task(task_id), self._keys.log(task_id)],
-                        position.seq,
-                        position.mark,
-                        _FILL,
-                    )
-                )
+                return await self.since(task_id, position)
             except StoreUnavailable:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
-                continue
-            if answer[0] != b"good":
-                return None
-            return [parse_log(row) for row in answer[5]]
 
     def _doubt_all(self) -> None:
         for task in self._tasks.values():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from switchroom.protocol.event import decode, encode
 from switchroom.protocol.model import Json
 from switchroom.store.commit import GroupCommit
 from switchroom.store.keys import Keys
 from switchroom.store.scripts import SCRIPTS, command
 
-__all__ = ["PushConfigs"]
+__all__ = ["MOST_CONFIGS", "PushConfigs"]
+
+MOST_CONFIGS: Final = 32
+"""Configs of one task at most."""
 
 
 class PushConfigs:
@@ -21,13 +26,17 @@ class PushConfigs:
         self._reads = reads
         self._keys = keys
 
-    async def put(self, task_id: str, config_id: str, config: Json) -> None:
-        """Adds or replaces."""
-        await self._commit(
+    async def put(self, task_id: str, config_id: str, config: Json) -> bool:
+        """Adds or replaces; False if the task has as many as it may (or is gone)."""
+        (answer,) = await self._commit(
             SCRIPTS.configure(
-                [self._keys.task(task_id), self._keys.push(task_id)], config_id, encode(config)
+                [self._keys.task(task_id), self._keys.push(task_id)],
+                config_id,
+                encode(config),
+                MOST_CONFIGS,
             )
         )
+        return bool(answer[0] == b"ok")
 
     async def get(self, task_id: str, config_id: str) -> Json | None:
         (found,) = await self._reads(command("HGET", self._keys.push(task_id), config_id))

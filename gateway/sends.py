@@ -1,0 +1,486 @@
+"""Sending a message: from the request to an accepted turn, and from there to its answer.
+
+A claim fixes the task id, `accept` decides, the job is enqueued; each step may be repeated by
+anyone. The run never depends on the request: a client may leave at any point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+
+from switchroom.gateway.context import CallContext
+from switchroom.gateway.dispatch import StreamItem
+from switchroom.protocol.errors import InvalidParams, TaskNotFound, UnsupportedOperation
+from switchroom.protocol.event import encode
+from switchroom.protocol.lifecycle import is_interrupted, is_terminal, with_history
+from switchroom.protocol.model import Json, TaskState
+from switchroom.protocol.params import SendMessageRequest
+from switchroom.settings import Settings
+from switchroom.store import Store
+from switchroom.store.claims import Claim, claim_for
+from switchroom.store.entry import Entry, Position, fold_entries
+from switchroom.store.feed import Follower
+from switchroom.store.read import TaskView, read_call, view_of
+from switchroom.store.tasks import Accepted, Send
+from switchroom.store.turn import TurnInput
+
+__all__ = ["ClosingStream", "Sends", "Sent"]
+
+
+@dataclass(slots=True)
+class Sent:
+    """An accepted send.
+
+    task: as JSON, folded up to `position`.  turn: the one that the message made.  shown: whether
+    the task is visible.  repeated: the send had been accepted before.  said: the whole answer, if
+    it was a Message.
+    """
+
+    owner: str
+    task: Json
+    position: Position
+    turn: int
+    done: int
+    shown: bool
+    at: int
+    follower: Follower
+    repeated: bool = False
+    said: bytes | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether its turn has ended."""
+        return self.done >= self.turn or is_terminal(self.task["status"]["state"])
+
+    def fold(self, entry: Entry) -> None:
+        task = fold_entries(
+            self.task, [entry], task_id=self.task["id"], context_id=self.task["contextId"]
+        )
+        assert task is not None
+        self.task, self.position = task, entry.position
+        if entry.state and (is_terminal(entry.state) or is_interrupted(entry.state)):
+            self.done = entry.turn
+
+
+class ClosingStream(AsyncIterator[StreamItem]):
+    """A stream of items that lets its follower go also when it was never begun."""
+
+    def __init__(self, items: AsyncGenerator[StreamItem, None], follower: Follower) -> None:
+        self._items = items
+        self._follower = follower
+
+    async def __anext__(self) -> StreamItem:
+        return await self._items.__anext__()
+
+    async def aclose(self) -> None:
+        self._follower.close()
+        await self._items.aclose()
+
+
+class Sends:
+    """Accepts messages and waits for what they bring."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._draining = False
+        self._waiting: set[Follower] = set()
+        self._claim_ttl = round(settings.claim_ttl.total_seconds() * 1000)
+
+    def drain(self) -> None:
+        """This gateway goes away: whoever waits for an answer gets the Task as it is."""
+        self._draining = True
+        for follower in tuple(self._waiting):
+            follower.end()
+
+    # -- accepting
+
+    async def accept(
+        self, method: str, request: SendMessageRequest, context: CallContext, *, shown: bool
+    ) -> Sent:
+        """Accepts the message, or finds that it had been. `shown`: a new task is visible at once.
+
+        Raises TaskNotFound, UnsupportedOperation, InvalidParams, Unavailable.
+        """
+        claim = claim_for(
+            method,
+            request.to_dict(),
+            message_id=request.message.message_id,
+            key=context.idempotency_key,
+            idempotency=self._settings.idempotency,
+            fresh=uuid.uuid4().hex,
+        )
+        if request.message.task_id:
+            return await self._follow_up(claim, request, context)
+        return await self._first(claim, request, context, shown=shown)
+
+    async def _first(
+        self, claim: Claim, request: SendMessageRequest, context: CallContext, *, shown: bool
+    ) -> Sent:
+        store, owner = self._store, context.owner
+        task_id = str(uuid.uuid4())
+        context_id = request.message.context_id or str(uuid.uuid4())
+        taken = (
+            store.commit.ask(claim.take(store.keys, owner, task_id, self._claim_ttl))
+            if claim.kept
+            else None
+        )
+        follower = await self._subscribe(task_id, taken)
+        try:
+            held = (await taken)[0] if taken is not None else None
+            if held is not None:
+                task_id, follower = await self._use(claim, held.decode(), follower)
+            while True:
+                asked = self._input(request, context, task_id, context_id, store.clock.now())
+                task = asked.apply(None, task_id=task_id, context_id=context_id)
+                send = Send(
+                    task_id=task_id,
+                    new=True,
+                    owner=owner,
+                    context_id=context_id,
+                    digest=claim.digest,
+                    renewable=claim.renewable,
+                    event=encode({"task": task}),
+                    input=asked.encode(),
+                    at=asked.at,
+                    shown=shown,
+                    configs=_configs(request, task_id),
+                )
+                accepted = await self._accept_and_enqueue(send)
+                if accepted.outcome == "new":
+                    return Sent(owner, task, accepted.position, 1, 0, shown, asked.at, follower)
+                if accepted.outcome == "known":
+                    return await self._found(task_id, accepted, follower)
+                # The claim's task has been used up: the same request makes a new one.
+                old, task_id = claim.value(task_id), str(uuid.uuid4())
+                (answer,) = await store.commit(
+                    claim.replace(store.keys, owner, old, task_id, self._claim_ttl)
+                )
+                follower.close()
+                task_id, _ = _claimed(answer[2].decode())
+                follower = await store.feed.subscribe(task_id)
+        except BaseException:
+            follower.close()
+            raise
+
+    async def _follow_up(
+        self, claim: Claim, request: SendMessageRequest, context: CallContext
+    ) -> Sent:
+        store, owner, task_id = self._store, context.owner, request.message.task_id
+        calls = [read_call(store.keys, task_id)]
+        if claim.kept:
+            calls.insert(0, claim.take(store.keys, owner, task_id, self._claim_ttl))
+        asked_for = store.commit.ask(*calls)
+        follower = await self._subscribe(task_id, asked_for)
+        try:
+            *taken, read = await asked_for
+            held = taken[0].decode() if taken and taken[0] is not None else None
+            if held is not None and _claimed(held) != (task_id, claim.params):
+                raise _other_params()
+            try:
+                return await self._next_turn(
+                    claim, request, context, view_of(task_id, read), follower, repeat=bool(held)
+                )
+            except (TaskNotFound, UnsupportedOperation, InvalidParams):
+                if claim.kept:  # a refused send leaves no claim
+                    store.commit.soon(
+                        claim.replace(
+                            store.keys, owner, claim.value(task_id), None, self._claim_ttl
+                        )
+                    )
+                raise
+        except BaseException:
+            follower.close()
+            raise
+
+    async def _next_turn(
+        self,
+        claim: Claim,
+        request: SendMessageRequest,
+        context: CallContext,
+        view: TaskView | None,
+        follower: Follower,
+        *,
+        repeat: bool,
+    ) -> Sent:
+        if view is None or view.owner != context.owner or not view.visible:
+            raise TaskNotFound()
+        if request.message.context_id not in ("", view.context_id):
+            raise _wrong_context()
+        if not repeat and not is_interrupted(view.state):
+            raise _busy(view.state)
+        task_id, at = view.task_id, max(self._store.clock.now(), view.ts)
+        asked = self._input(request, context, task_id, view.context_id, at)
+        data = asked.encode()
+        send = Send(
+            task_id=task_id,
+            new=False,
+            owner=context.owner,
+            context_id=view.context_id,
+            digest=claim.digest,
+            renewable=claim.renewable,
+            event=data,
+            input=data,
+            at=at,
+            shown=True,
+            configs=_configs(request, task_id),
+        )
+        accepted = await self._store.tasks.accept(send)
+        match accepted.outcome:
+            case "more" | "known":
+                await self._store.queue.enqueue(task_id, accepted.turn)
+            case "absent":
+                raise TaskNotFound()
+            case "context":
+                raise _wrong_context()
+            case _:
+                raise _busy(accepted.state)
+        if accepted.outcome == "more" and accepted.position.seq == view.position.seq + 1:
+            task = asked.apply(view.task, task_id=task_id, context_id=view.context_id)
+            turn = accepted.turn
+            return Sent(context.owner, task, accepted.position, turn, turn - 1, True, at, follower)
+        sent = await self._found(task_id, accepted, follower)
+        return sent if accepted.outcome == "known" else replace(sent, repeated=False)
+
+    async def _accept_and_enqueue(self, send: Send) -> Accepted:
+        """One pipeline where the queue is on the tasks' Redis; a job too many ends at `begin`."""
+        queue = self._store.queue
+        if queue.with_store:
+            return await self._store.tasks.accept(send, then=[queue.enqueueing(send.task_id, 1)])
+        accepted = await self._store.tasks.accept(send)
+        if accepted.outcome in ("new", "known"):
+            await queue.enqueue(send.task_id, 1)
+        return accepted
+
+    async def _found(self, task_id: str, accepted: Accepted, follower: Follower) -> Sent:
+        view = await self._store.tasks.read(task_id)
+        if view is None:
+            raise TaskNotFound()
+        return Sent(
+            view.owner,
+            view.task,
+            view.position,
+            accepted.turn,
+            view.done,
+            view.shown,
+            view.ts,
+            follower,
+            repeated=True,
+            said=view.answer,
+        )
+
+    async def _subscribe(
+        self, task_id: str, meanwhile: asyncio.Future[list[object]] | None
+    ) -> Follower:
+        """Subscribes while another answer is on its way."""
+        try:
+            return await self._store.feed.subscribe(task_id)
+        except BaseException:
+            if meanwhile is not None:
+                meanwhile.add_done_callback(lambda told: told.cancelled() or told.exception())
+            raise
+
+    async def _use(self, claim: Claim, held: str, follower: Follower) -> tuple[str, Follower]:
+        """The task of a claim that somebody holds already."""
+        task_id, params = _claimed(held)
+        if params != claim.params:
+            raise _other_params()
+        follower.close()
+        return task_id, await self._store.feed.subscribe(task_id)
+
+    def _input(
+        self,
+        request: SendMessageRequest,
+        context: CallContext,
+        task_id: str,
+        context_id: str,
+        at: int,
+    ) -> TurnInput:
+        configuration = request.configuration
+        return TurnInput(
+            at,
+            {**request.message.to_dict(), "taskId": task_id, "contextId": context_id},
+            request.metadata,
+            tuple(configuration.accepted_output_modes) if configuration else (),
+            context.extensions,
+        )
+
+    # -- answering
+
+    async def answer(self, sent: Sent, *, history: int | None, wait: bool) -> bytes:
+        """The SendMessageResponse: when the turn has ended, or (`wait` false) of the task as it is.
+
+        A task that is still running when the wait is over, or when this gateway goes away, is
+        answered as it is.
+        """
+        try:
+            if wait and sent.said is None and not sent.over:
+                await self._until_over(sent)
+            if sent.said is None and not sent.shown and not sent.over:
+                await self._show(sent)
+            if sent.said is not None:
+                return sent.said
+            return encode({"task": with_history(sent.task, history)})
+        finally:
+            sent.follower.close()
+
+    async def _until_over(self, sent: Sent) -> None:
+        """Folds what arrives until the turn has ended, the wait is over, or this gateway drains."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.blocking_limit.total_seconds()):
+                while not sent.over and sent.said is None and not self._draining:
+                    await self._fold_on(sent)
+
+    async def _fold_on(self, sent: Sent) -> None:
+        follower = sent.follower
+        self._waiting.add(follower)
+        try:
+            async with aclosing(follower.follow(sent.position)) as entries:
+                async for entry in entries:
+                    if entry.kind == "message":
+                        sent.said = entry.data
+                        return
+                    sent.shown = True
+                    sent.fold(entry)
+                    if sent.over:
+                        return
+        finally:
+            self._waiting.discard(follower)
+        if self._draining:
+            return
+        # The position is not good any more: go on from the task as it is now.
+        follower.close()
+        sent.follower = await self._store.feed.subscribe(sent.task["id"])
+        view = await self._store.tasks.read(sent.task["id"])
+        if view is None:
+            raise TaskNotFound()
+        sent.task, sent.position, sent.done = view.task, view.position, view.done
+        sent.shown, sent.said = view.shown, view.answer
+
+    async def _show(self, sent: Sent) -> bool:
+        """Makes the task visible; False if it has just been answered with a Message."""
+        task = sent.task
+        sent.shown = await self._store.tasks.show(
+            task["id"], owner=sent.owner, context_id=task["contextId"], at=sent.at
+        )
+        if not sent.shown:
+            view = await self._store.tasks.read(task["id"])
+            sent.said = view.answer if view is not None else None
+        return sent.shown
+
+    def stream(self, sent: Sent, *, history: int | None, after: Position | None) -> ClosingStream:
+        """The events of a turn: one Message, or the Task first and all that follows, until the turn
+        has ended (a stream stays open in AUTH_REQUIRED).
+
+        after: where the client of a repeated send stands; the same stream then goes on there.
+        """
+        return ClosingStream(self._items(sent, history, after), sent.follower)
+
+    async def _items(
+        self, sent: Sent, history: int | None, after: Position | None
+    ) -> AsyncGenerator[StreamItem, None]:
+        follower = sent.follower
+        if sent.said is not None:
+            yield StreamItem(sent.said)
+            return
+        missed = None
+        if sent.repeated and after is not None:
+            missed = await self._store.feed.since(sent.task["id"], after)
+        resumed = missed is not None and after is not None
+        start = after if resumed and after is not None else sent.position
+        entries = follower.follow(start, catch_up=resumed)
+        first: asyncio.Task[Entry | None] | None = None
+        try:
+            if not sent.shown:
+                # Until the agent has begun, nobody knows whether its answer is a Task or a Message.
+                first = asyncio.get_running_loop().create_task(_next(entries))
+                await asyncio.wait((first,), timeout=self._settings.show_after.total_seconds())
+                told = not first.done() and await self._show(sent)
+                if told:
+                    yield _task_item(sent, history)
+                entry = await first
+                if entry is None:
+                    return
+                if entry.kind == "message" and entry.data is not None:
+                    yield StreamItem(entry.data, str(entry.position))
+                    return
+                if not told:
+                    yield _task_item(sent, history)
+                if item := _item(entry):
+                    yield item
+                if _closes(entry, sent.turn):
+                    return
+            elif not resumed:
+                yield _task_item(sent, history)
+                if sent.over and sent.task["status"]["state"] != TaskState.AUTH_REQUIRED:
+                    return
+            elif sent.over and not missed:
+                return
+            async for entry in entries:
+                if item := _item(entry):
+                    yield item
+                if _closes(entry, sent.turn):
+                    return
+        finally:
+            if first is not None:
+                first.cancel()
+                await asyncio.wait((first,))
+            await entries.aclose()
+            follower.close()
+
+
+async def _next(entries: AsyncGenerator[Entry, None]) -> Entry | None:
+    return await anext(entries, None)
+
+
+def _item(entry: Entry) -> StreamItem | None:
+    """What a stream sends for an entry: its bytes as they are, or nothing for an accepted input."""
+    if entry.kind == "input" or entry.data is None:
+        return None
+    return StreamItem(entry.data, str(entry.position))
+
+
+def _task_item(sent: Sent, history: int | None) -> StreamItem:
+    return StreamItem(encode({"task": with_history(sent.task, history)}), str(sent.position))
+
+
+def _closes(entry: Entry, turn: int) -> bool:
+    """Whether a send's stream ends with this entry (§11.7): terminal, or waiting for the client."""
+    return is_terminal(entry.state) or (
+        entry.state == TaskState.INPUT_REQUIRED and entry.turn >= turn
+    )
+
+
+def _configs(request: SendMessageRequest, task_id: str) -> tuple[tuple[str, bytes], ...]:
+    inline = request.configuration and request.configuration.task_push_notification_config
+    if not inline:
+        return ()
+    config_id = inline.id or str(uuid.uuid4())
+    return ((config_id, encode({**inline.to_dict(), "id": config_id, "taskId": task_id})),)
+
+
+def _claimed(value: str) -> tuple[str, str]:
+    task_id, _, params = value.partition(" ")
+    return task_id, params
+
+
+def _other_params() -> InvalidParams:
+    return InvalidParams("This idempotency key was used for another request; take a new one")
+
+
+def _wrong_context() -> InvalidParams:
+    return InvalidParams(
+        violations=[("message.contextId", "is not the context of the task in message.taskId")]
+    )
+
+
+def _busy(state: str) -> UnsupportedOperation:
+    if is_terminal(state):
+        return UnsupportedOperation(f"The task has ended ({state}) and takes no more messages")
+    return UnsupportedOperation(
+        f"The task is {state}; it takes a message again when it waits for input"
+    )
