@@ -18,7 +18,7 @@ from switchroom.protocol.model import (
 )
 from switchroom.protocol.protojson import Json, OneOf
 
-__all__ = ["StreamResponse", "decode", "encode", "kind_of", "wrap"]
+__all__ = ["Kind", "StreamResponse", "decode", "encode", "kind_of", "wrap"]
 
 Kind = Literal["task", "message", "status", "artifact"]
 

@@ -226,14 +226,13 @@ _MAPS = frozenset({"scopes", "schemes", "securitySchemes"})
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
-    path, parent = "", ""
+    path, in_map = "", False
     for step in loc:
         if isinstance(step, int):
             path += f"[{step}]"
-            continue
-        if step == "[key]":  # pydantic's mark for "the key itself is wrong"
-            continue
-        # A field that came in by its proto name is reported by its JSON name; a map's key is data.
-        parent = step if parent in _MAPS else to_camel(step)
-        path += f".{parent}" if path else parent
+        elif step != "[key]":  # pydantic's mark for "the key itself is wrong"
+            # A field given by its proto name is reported by its JSON name; a map's key is data.
+            name = step if in_map else to_camel(step)
+            in_map = not in_map and name in _MAPS
+            path += f".{name}" if path else name
     return path

@@ -22,7 +22,7 @@ from switchroom.protocol.model import (
 )
 
 STATUS = TaskStatus(state=TaskState.WORKING)
-EVENTS = {
+EVENTS: dict[str, Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent] = {
     "task": Task(id="t", status=STATUS),
     "message": Message(message_id="m", role=Role.AGENT, parts=[Part(text="hi")]),
     "statusUpdate": TaskStatusUpdateEvent(task_id="t", context_id="c", status=STATUS),

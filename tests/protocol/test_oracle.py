@@ -14,7 +14,7 @@ from a2a.types import a2a_pb2 as pb
 from google.api import field_behavior_pb2
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchroom.protocol import card, event, model, params
@@ -202,10 +202,13 @@ ROOTS = sorted(
         if inner.message_type is not None
     }
 )
+# Sixteen messages, three tests, and each example is a whole tree: fewer of them will do.
+fewer = settings(max_examples=settings().max_examples // 3)
 every_root = pytest.mark.parametrize("name", ROOTS)
 
 
 @every_root
+@fewer
 @given(data=st.data())
 def test_they_read_what_we_write_and_it_is_what_was_meant(name: str, data: st.DataObject) -> None:
     plain = data.draw(messages(DESCRIPTORS[name]))
@@ -215,6 +218,7 @@ def test_they_read_what_we_write_and_it_is_what_was_meant(name: str, data: st.Da
 
 
 @every_root
+@fewer
 @given(
     data=st.data(),
     snake=st.booleans(),
@@ -237,6 +241,7 @@ def test_we_read_what_they_write_and_it_is_what_was_meant(
 
 
 @every_root
+@fewer
 @given(data=st.data())
 def test_every_legal_spelling_means_the_same_to_both(name: str, data: st.DataObject) -> None:
     plain = data.draw(messages(DESCRIPTORS[name]))

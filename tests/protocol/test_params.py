@@ -199,15 +199,17 @@ def test_an_inlined_push_config_needs_no_task() -> None:
 def test_a_flood_of_errors_is_answered_shortly() -> None:
     parts = [0] * 100_000
     assert list(refused(p.SendMessageRequest, send(message__parts=parts))) == ["message.parts[0]"]
-    schemes = {str(i): {} for i in range(1_000)}
+    schemes: Json = {str(i): {} for i in range(1_000)}
     assert len(refused(AgentCard, {"securitySchemes": schemes})) == 20
 
 
 def test_a_maps_keys_are_reported_as_they_are() -> None:
-    card = {"securitySchemes": {"my_key": {"oauth2_security_scheme": {"flows": {}}}}}
+    card: Json = {"securitySchemes": {"my_key": {"oauth2_security_scheme": {"flows": {}}}}}
     found = refused(AgentCard, card)
     assert "securitySchemes.my_key.oauth2SecurityScheme.flows" in found
-    bad_key = {"securitySchemes": {"\ud800": {"mtlsSecurityScheme": {}}}}
+    card = {"securitySchemes": {"scopes": {"oauth2_security_scheme": {"flows": 1}}}}
+    assert "securitySchemes.scopes.oauth2SecurityScheme.flows" in refused(AgentCard, card)
+    bad_key: Json = {"securitySchemes": {"\ud800": {"mtlsSecurityScheme": {}}}}
     assert encode({"found": refused(AgentCard, bad_key)})
 
 
