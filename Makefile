@@ -4,8 +4,13 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && \
 	$$python -m pip --version >/dev/null 2>&1 && echo $$python && break; done)
 BIN := .venv/bin
-REDIS_URL := $(or $(SWITCHROOM_REDIS_URL),redis://127.0.0.1:6379)
 AGENT ?= examples/echo.py
+
+# honcho kills what is left 5 s after the first process has ended: all must drain in less.
+up: export SWITCHROOM_REDIS_URL ?= redis://127.0.0.1:6379
+up: export SWITCHROOM_AGENT ?= $(AGENT)
+up: export SWITCHROOM_CARD ?= $(wildcard $(AGENT:.py=.json))
+up: export SWITCHROOM_DRAIN ?= 4
 
 .PHONY: help run up test soak check bench chaos lock clean
 .DEFAULT_GOAL := help
@@ -17,8 +22,7 @@ run: .venv/run.stamp ## start everything in one process, with the demo agent (or
 	@exec $(BIN)/switchroom dev $(AGENT)
 
 up: .venv/dev.stamp ## two gateways and two workers from the Procfile, on a real Redis
-	@SWITCHROOM_REDIS_URL=$(REDIS_URL) SWITCHROOM_AGENT=$(AGENT) PATH="$(CURDIR)/$(BIN):$$PATH" \
-		exec $(BIN)/honcho start -c gateway=2,worker=2 -p 8000
+	@PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/honcho start -c gateway=2,worker=2 -p 8000
 
 test: .venv/dev.stamp ## every test that can run here; lists what it left out
 	$(BIN)/pytest -q

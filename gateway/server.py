@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -29,7 +30,9 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        reason = error.strerror or str(error)
+        # The socket module adds the address to the system's words.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise BindError(
             f"The gateway cannot listen at {host}:{port} ({reason}); "
             "choose another --host or --port."

@@ -21,6 +21,7 @@ SOAK = os.environ.get("SWITCHROOM_SOAK") == "1"
 
 CAPABILITIES: dict[str, Callable[[], bool]] = {
     "redis-server": lambda: bool(shutil.which("redis-server") or shutil.which("valkey-server")),
+    "curl": lambda: bool(shutil.which("curl")),
     "node": lambda: bool(shutil.which("node") and shutil.which("npm")),
     "unix": lambda: sys.platform != "win32",
     "linux": lambda: sys.platform == "linux",
