@@ -1,0 +1,209 @@
+"""create_app: the parts of a gateway put together, as one ASGI application.
+
+Promises JSON on every path and for every failure, never HTML and never a traceback. Relies on the
+parts given or named by the settings; what is not given is made here, and closed when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from http import HTTPStatus
+from typing import cast
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from switchroom.gateway.card import CARD_PATH, CardSource, load_card
+from switchroom.gateway.context import request_id
+from switchroom.gateway.dispatch import RequestHandler, as_fault
+from switchroom.gateway.handlers import DistributedHandler
+from switchroom.gateway.health import health_routes
+from switchroom.gateway.jsonrpc import JsonRpc
+from switchroom.gateway.sse import EventStreams
+from switchroom.importing import ImportFailed, import_object
+from switchroom.protocol.card import AgentCard
+from switchroom.settings import Settings, SettingsError
+from switchroom.store import Store
+
+__all__ = ["create_app", "load_handler"]
+
+_NO_SNIFF = {"x-content-type-options": "nosniff"}
+_PING_LIMIT = timedelta(seconds=1)
+
+_Make = Callable[[Store, Settings], RequestHandler]
+
+
+def create_app(
+    settings: Settings,
+    *,
+    handler: RequestHandler | None = None,
+    card: AgentCard | CardSource | None = None,
+    store: Store | None = None,
+) -> FastAPI:
+    """A gateway: JSON-RPC at /, the card, /livez and /readyz.
+
+    `handler` replaces ours, as the setting of that name does; `card` the one that the settings
+    name. A `store` that is given stays open; otherwise the lifespan opens and closes one, if the
+    handler needs it. `app.state.draining` is an asyncio.Event, set by `app.state.drain()`: call
+    that, in the event loop's thread, when the gateway is to stop.
+
+    Raises SettingsError and CardError: one sentence each.
+    """
+    if card is None:
+        card = load_card(settings.card, settings)
+    elif isinstance(card, AgentCard):
+        card = CardSource(card, public_url=settings.public_url)
+    draining = asyncio.Event()
+    streams = EventStreams(heartbeat=settings.heartbeat.total_seconds())
+    make: _Make | None = None
+    if handler is None and settings.handler:
+        found = load_handler(settings.handler)
+        if inspect.isclass(found):
+            make = found
+        else:
+            handler = found
+    elif handler is None:
+        make = partial(DistributedHandler, card=card.card, draining=draining)
+    if make and store:
+        handler = make(store, settings)
+    rpc = JsonRpc(
+        card=card.card,
+        streams=streams,
+        draining=draining,
+        body_limit=settings.body_limit,
+        handler=handler,
+    )
+    kept = store
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        nonlocal kept
+        if make is None or store is not None:
+            yield
+            return
+        kept = await Store.open(settings)
+        try:
+            rpc.handler = make(kept, settings)
+            yield
+        finally:
+            rpc.handler = None
+            await kept.close()
+
+    async def ready() -> None:
+        if rpc.handler is None:
+            raise RuntimeError("it is not open yet")
+        if kept is not None and not await kept.ping(within=_PING_LIMIT):
+            raise RuntimeError("no answer to a ping")
+
+    def drain() -> None:
+        draining.set()
+        streams.end()
+
+    app = FastAPI(
+        title="Switchroom",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        middleware=[Middleware(_FrontDoor, rpc=rpc)],
+        exception_handlers={HTTPException: _refuse, Exception: _fail},
+    )
+    app.router.routes += [
+        Route("/", rpc, methods=["POST"], name="jsonrpc"),
+        Route(CARD_PATH, card.respond),
+        *health_routes(ready=ready, draining=draining),
+    ]
+    app.state.draining = draining
+    app.state.drain = drain
+    app.state.streams = streams
+    return app
+
+
+def load_handler(spec: str) -> RequestHandler | type[RequestHandler]:
+    """The handler that an import string names; the attribute is `handler` where it names none.
+
+    An instance, or a class: one that takes nothing is instantiated here, one that takes
+    (store, settings) is given back. Raises SettingsError: one sentence, what was found instead.
+    """
+    try:
+        found = import_object(spec, default="handler")
+    except ImportFailed as error:
+        raise SettingsError(f"SWITCHROOM_HANDLER is {spec!r}: {error}") from error
+    kind = found.__name__ if inspect.isclass(found) else type(found).__name__
+    if not callable(getattr(found, "dispatch", None)):
+        raise _no_handler(spec, f"found {kind}, which has no dispatch(method, params, context)")
+    if not inspect.isclass(found):
+        return cast(RequestHandler, found)
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # made in C
+        signature = inspect.Signature()
+    for arguments in ((), (None, None)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return cast(type[RequestHandler], found) if arguments else cast(RequestHandler, found())
+    raise _no_handler(spec, f"found the class {kind}{signature}")
+
+
+def _no_handler(spec: str, found: str) -> SettingsError:
+    return SettingsError(
+        f"SWITCHROOM_HANDLER is {spec!r}: {found}; it should be an object with that coroutine, "
+        "or a class of such that takes nothing or (store, settings)."
+    )
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """What no route answers, as JSON."""
+    assert isinstance(error, HTTPException)
+    message = error.detail
+    if error.status_code == 404:
+        message = f"Nothing is here; JSON-RPC is POST /, the agent card is GET {CARD_PATH}"
+    elif error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"This path takes {allowed}, not {request.method}"
+    return _error(error.status_code, message, headers=error.headers)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    """A failure outside JSON-RPC, whose endpoint answers its own."""
+    fault = as_fault(
+        error, method=request.url.path, request_id=request_id(dict(request.scope["headers"]))
+    )
+    return _error(fault.http, f"{fault} ({fault.metadata['id']})" if fault.metadata else str(fault))
+
+
+def _error(status: int, message: str, *, headers: Mapping[str, str] | None = None) -> Response:
+    name = HTTPStatus(status).name
+    body = {"error": {"code": status, "status": name, "message": message}}
+    return JSONResponse(body, status, headers={**(headers or {}), **_NO_SNIFF})
+
+
+class _FrontDoor:
+    """Leads calls straight to the JSON-RPC endpoint, past what the framework does per request.
+
+    As the innermost middleware: whatever an embedding program adds still comes before it. Routing
+    and exception handling, which it skips, cost a quarter of a call and 3 kB per open stream.
+    """
+
+    def __init__(self, app: ASGIApp, *, rpc: ASGIApp) -> None:
+        self._app = app
+        self._rpc = rpc
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/" and scope["method"] == "POST":
+            await self._rpc(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)

@@ -1,0 +1,125 @@
+"""CallContext: what a request says about itself outside its params, and the version it speaks.
+
+Promises that whatever headers hold becomes plain, bounded values or one A2A error; relies on the
+server handing over header names in lower case, as ASGI demands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import parse_qsl
+
+from switchroom.protocol.errors import VersionNotSupported
+from switchroom.store.keys import owner_key
+
+__all__ = ["SUPPORTED_VERSIONS", "CallContext", "negotiate", "read_context", "request_id"]
+
+SUPPORTED_VERSIONS = ("1.0",)
+"""The protocol versions this gateway speaks, as Major.Minor."""
+
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d+)*", re.ASCII)
+_REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
+_EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
+
+# A random start and a counter: unique among gateways, without a system call per request.
+_PROCESS = secrets.token_hex(8)
+_COUNTER = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """One call, as a request handler sees it besides method and params."""
+
+    version: str
+    """The negotiated protocol version, Major.Minor."""
+    tenant: str = ""
+    """The tenant the caller named; routing only, never a proof of access (§4.11)."""
+    caller: str = ""
+    """Who calls; empty for everybody on a server without authentication."""
+    extensions: tuple[str, ...] = ()
+    """URIs of the extensions the client asks for, each once, in its order."""
+    last_event_id: str | None = None
+    """The position after which the client wants its stream to go on."""
+    idempotency_key: str | None = None
+    request_id: str = ""
+    """The client's `X-Request-ID`, or one we made; also in the answer and in the log."""
+    trace: str | None = None
+    """The W3C `traceparent`, as it came."""
+
+    @property
+    def owner(self) -> str:
+        """The part of a store key that stands for this caller of this tenant."""
+        return owner_key(self.tenant, self.caller)
+
+
+def request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The request's own id if it is one that may stand in a header and a log line, else a new."""
+    given = headers.get(b"x-request-id")
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given.decode("ascii")
+    return f"{_PROCESS}-{next(_COUNTER):x}"
+
+
+def negotiate(headers: Mapping[bytes, bytes], query: bytes) -> str:
+    """The version to speak: header, else query parameter, else 0.3 (§3.6.2).
+
+    Raises VersionNotSupported, which names what to send.
+    """
+    asked = headers.get(b"a2a-version", b"").decode("latin-1").strip()
+    if not asked and query:
+        pairs = parse_qsl(query.decode("latin-1"))
+        asked = next((text for name, text in pairs if name.lower() == "a2a-version"), "").strip()
+    return _supported(asked)
+
+
+@lru_cache(maxsize=64)
+def _supported(asked: str) -> str:
+    parts = _VERSION.fullmatch(asked)
+    if parts and (version := f"{int(parts[1])}.{int(parts[2])}") in SUPPORTED_VERSIONS:
+        return version
+    found = (
+        f"A2A version {asked[:32]} is not supported"
+        if asked
+        else "A request without A2A-Version speaks A2A 0.3, which is not supported"
+    )
+    raise VersionNotSupported(
+        f'{found}; send the header "A2A-Version: {SUPPORTED_VERSIONS[-1]}".',
+        metadata={
+            "requested": asked[:32] or "0.3",
+            "supportedVersions": ",".join(SUPPORTED_VERSIONS),
+        },
+    )
+
+
+def read_context(
+    headers: Mapping[bytes, bytes],
+    *,
+    raw_headers: Iterable[tuple[bytes, bytes]],
+    version: str,
+    tenant: str,
+    request_id: str,
+) -> CallContext:
+    """The context of one call; `raw_headers` are the same headers with their repetitions."""
+    extensions: tuple[str, ...] = ()
+    if _EXTENSION_HEADERS[0] in headers or _EXTENSION_HEADERS[1] in headers:
+        listed = b",".join(value for name, value in raw_headers if name in _EXTENSION_HEADERS)
+        uris = (uri.strip() for uri in listed.decode("latin-1").split(","))
+        extensions = tuple(dict.fromkeys(uri for uri in uris if uri))
+    return CallContext(
+        version=version,
+        tenant=tenant,
+        extensions=extensions,
+        last_event_id=_text(headers.get(b"last-event-id")),
+        idempotency_key=_text(headers.get(b"idempotency-key")),
+        request_id=request_id,
+        trace=_text(headers.get(b"traceparent")),
+    )
+
+
+def _text(value: bytes | None) -> str | None:
+    return (value.decode("latin-1").strip() or None) if value else None

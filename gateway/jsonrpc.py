@@ -1,0 +1,294 @@
+"""The JSON-RPC skin: one POST endpoint over `dispatch`.
+
+Promises one well-formed JSON-RPC answer to whatever is posted, with the checks in the order size,
+content type, JSON, envelope, version, method, params; the body is parsed once, the result's bytes
+are passed on untouched. It is plain ASGI: this is the path every call takes, and a framework's
+request machinery costs more than all of it. Relies on `dispatch` for everything about methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from starlette.types import Receive, Scope, Send
+
+from switchroom.gateway.context import negotiate, read_context, request_id
+from switchroom.gateway.dispatch import (
+    Answer,
+    RequestHandler,
+    activated,
+    as_fault,
+    dispatch,
+    encode_result,
+    find,
+)
+from switchroom.gateway.sse import SSE_HEADERS, EventStreams
+from switchroom.protocol.card import AgentCard
+from switchroom.protocol.errors import (
+    ContentTypeNotSupported,
+    InvalidParams,
+    InvalidRequest,
+    ParseError,
+    PayloadTooLarge,
+    PermissionDenied,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
+from switchroom.protocol.model import Json
+
+__all__ = ["JsonRpc"]
+
+_JSON_HEADERS = (
+    (b"content-type", b"application/json"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_CLOSE = (b"connection", b"close")
+
+# JSON-RPC errors travel with HTTP 200, except these (§3.3.2: credentials and system errors).
+_EDGE = (Unauthenticated, PermissionDenied, RateLimited, Unavailable, PayloadTooLarge)
+_CONTENT_TYPE = re.compile(rb"application/(json|[\w.!#$&^+-]+\+json)\s*(;.*)?", re.I | re.DOTALL)
+
+
+class JsonRpc:
+    """The ASGI endpoint; POST only, which its route sees to."""
+
+    def __init__(
+        self,
+        *,
+        card: AgentCard,
+        streams: EventStreams,
+        draining: asyncio.Event,
+        body_limit: int,
+        handler: RequestHandler | None = None,
+    ) -> None:
+        """`body_limit` in bytes. Without a `handler` yet, calls are answered Unavailable."""
+        self.handler = handler
+        self._card = card
+        self._streams = streams
+        self._draining = draining
+        self._body_limit = body_limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = _Call(scope, receive)
+        try:
+            answer = await self._answer(call)
+            if isinstance(answer, AsyncIterator):
+                await self._stream(answer, call, send)
+                return
+            body = call.success(encode_result(answer))
+            status, headers = 200, call.headers
+        except _ClientLeft:
+            return
+        except Exception as error:
+            status, headers, body = call.failure(error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this request, but something the handler waited for, was cancelled.
+            status, headers, body = call.failure(error)
+        headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(body)), *headers]
+        if self._draining.is_set():
+            headers.append(_CLOSE)  # the client's next call should reach another gateway
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, call: _Call) -> Answer:
+        # Body and params are this frame's: they must not live as long as a stream does.
+        headers = dict(call.scope["headers"])
+        call.request_id = request_id(headers)
+        body = await _read(headers, call.receive, self._body_limit)
+        envelope = _parse(body)
+        call.id = _id(envelope)
+        call.method = _method(envelope)
+        version = negotiate(headers, call.scope["query_string"])
+        call.version = version
+        row = find(call.method)
+        params = _params(envelope)
+        context = read_context(
+            headers,
+            raw_headers=call.scope["headers"],
+            version=version,
+            tenant=_tenant(params),
+            request_id=call.request_id,
+        )
+        call.extensions = activated(context, self._card)
+        if self.handler is None:
+            raise Unavailable("This gateway is starting; try again", retry_after=1)
+        return await dispatch(
+            self.handler,
+            row,
+            params,
+            context,
+            card=self._card,
+            draining=self._draining.is_set(),
+        )
+
+    async def _stream(self, source: AsyncIterator[Any], call: _Call, send: Send) -> None:
+        await self._streams.serve(
+            source,
+            before=b'{"jsonrpc":"2.0","id":' + call.id + b',"result":',
+            after=b"}",
+            error=lambda error: call.failure(error)[2],
+            headers=[*SSE_HEADERS, *call.headers],
+            receive=call.receive,
+            send=send,
+        )
+
+
+class _Call:
+    """What is known of one call so far: enough to answer it, whatever goes wrong."""
+
+    __slots__ = ("extensions", "id", "method", "receive", "request_id", "scope", "version")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.id = b"null"
+        self.method = ""
+        self.request_id = ""
+        self.version = "1.0"
+        self.extensions: tuple[str, ...] = ()
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        headers = [
+            (b"a2a-version", self.version.encode()),
+            (b"x-request-id", self.request_id.encode()),
+        ]
+        if self.extensions:
+            headers.append((b"a2a-extensions", ", ".join(self.extensions).encode("latin-1")))
+        return headers
+
+    def success(self, result: bytes) -> bytes:
+        return b'{"jsonrpc":"2.0","id":' + self.id + b',"result":' + result + b"}"
+
+    def failure(self, error: BaseException) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Status, headers and body that tell the client of `error`."""
+        fault = as_fault(error, method=self.method, request_id=self.request_id)
+        status = fault.http if isinstance(fault, _EDGE) else 200
+        if isinstance(error, _WrongContentType):
+            status = 415
+        headers = self.headers
+        if status == 401:
+            headers.append((b"www-authenticate", b'Bearer realm="a2a"'))
+        if status in (429, 503):
+            headers.append((b"retry-after", b"%d" % math.ceil(fault.retry_after or 1)))
+        described = {"code": fault.code, "message": str(fault), "data": fault.data()}
+        body = b'{"jsonrpc":"2.0","id":' + self.id + b',"error":' + to_json(described) + b"}"
+        return status, headers, body
+
+
+class _ClientLeft(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+class _WrongContentType(ContentTypeNotSupported):
+    """Refused at the edge, so by HTTP status too; a handler's is about the parts of a message."""
+
+
+async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and (len(length) > 18 or int(length) > limit):
+        raise _too_large(limit)
+    content_type = headers.get(b"content-type", b"")
+    if content_type.strip() and not _CONTENT_TYPE.fullmatch(content_type.strip()):
+        raise _WrongContentType(
+            "Content-Type not supported",
+            metadata={
+                "contentType": content_type.decode("latin-1")[:100],
+                "supported": "application/json",
+            },
+        )
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientLeft
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        more = message.get("more_body", False)
+        if not more and not chunks:
+            return bytes(chunk)
+        chunks.append(chunk)
+        if not more:
+            return b"".join(chunks)
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The request is larger than {limit} bytes")
+
+
+def _parse(body: bytes) -> Json:
+    try:
+        envelope = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        # The parser's text quotes nothing of the body: a reason, a line and a column.
+        fault = f"The body is not JSON: {error}" if body else "The body is empty"
+        raise ParseError(fault) from None
+    if not isinstance(envelope, dict):
+        batch = "; A2A has no batches" if isinstance(envelope, list) else ""
+        raise InvalidRequest(f"A request is one JSON object{batch}")
+    if not _is_finite(envelope):
+        raise ParseError("The body is not JSON: a number is out of range")
+    return envelope
+
+
+def _is_finite(value: Any) -> bool:
+    # 1e999 passes the parser as infinity, which no JSON can say again.
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is dict:
+            waiting.extend(value.values())
+        elif kind is list:
+            waiting.extend(value)
+        elif kind is float and not math.isfinite(value):
+            return False
+    return True
+
+
+def _id(envelope: Json) -> bytes:
+    match envelope.get("id"):
+        case None:
+            return b"null"  # a notification too: A2A knows none
+        case bool():
+            pass
+        case int() | str() as ident:
+            return to_json(ident)
+    raise InvalidRequest('"id" is a string or an integer')
+
+
+def _method(envelope: Json) -> str:
+    if envelope.get("jsonrpc") != "2.0":
+        raise InvalidRequest('"jsonrpc" is "2.0"')
+    method = envelope.get("method")
+    if not isinstance(method, str):
+        raise InvalidRequest('"method" is a string')
+    return method
+
+
+def _params(envelope: Json) -> Json | None:
+    params = envelope.get("params")
+    if params is not None and not isinstance(params, dict):
+        raise InvalidParams("Params are an object", violations=[("params", "is not an object")])
+    return params
+
+
+def _tenant(params: Json | None) -> str:
+    tenant = params.get("tenant") if params else None
+    if tenant is None:
+        return ""
+    if not isinstance(tenant, str):
+        raise InvalidParams(violations=[("tenant", "is not a string")])
+    return tenant
