@@ -7,14 +7,23 @@ SWITCHROOM_SOAK=1 gives the same tests the long budgets.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
+import uuid
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
 import hypothesis
 import pytest
+import redis.asyncio
+
+from switchroom.settings import Settings
+from switchroom.store import Store
+from switchroom.store.connect import connect
+from switchroom.store.keys import Keys
+from tests.support.redis import leaked, running_server
 
 CI = os.environ.get("CI") == "true"
 SOAK = os.environ.get("SWITCHROOM_SOAK") == "1"
@@ -88,3 +97,51 @@ def pytest_terminal_summary(
         terminalreporter.section("left out")
         for reason, count in left_out.most_common():
             terminalreporter.line(f"{count} test{'s' * (count > 1)}: {reason}")
+
+
+# -- stores: every test that asks for `store_url` runs on fakeredis and on a real server
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Redis of this session's own."""
+    with running_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture(
+    params=["fakeredis", pytest.param("redis-server", marks=pytest.mark.requires("redis-server"))]
+)
+async def store_url(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """The URL of an empty store; afterwards, no key may be left that would live for ever."""
+    if request.param == "fakeredis":
+        url = f"fake://{uuid.uuid4().hex}"
+    else:
+        url = request.getfixturevalue("server_url")
+    async with _emptied(url) as client:
+        yield url
+        keys = Keys(Settings().prefix, Settings().queue)
+        assert await leaked(client, keys.lives_for_ever) == []
+
+
+@pytest.fixture
+def settings(store_url: str) -> Settings:
+    """Settings for the store under test; a test replaces fields with `settings.model_copy`."""
+    return Settings(redis_url=store_url)
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[Store]:
+    opened = await Store.open(settings)
+    yield opened
+    await opened.close()
+
+
+@contextlib.asynccontextmanager
+async def _emptied(url: str) -> AsyncIterator[redis.asyncio.Redis]:
+    client = connect(url, timeout=Settings().redis_timeout)
+    try:
+        await client.flushall()
+        yield client
+    finally:
+        await client.aclose()

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 __all__ = ["wait_until"]
 
+T = TypeVar("T")
 
-async def wait_until(fact: Callable[[], bool], *, what: str, within: float = 10.0) -> None:
-    """Return as soon as `fact()` is true; after `within` seconds fail, saying `what` never was."""
+
+async def wait_until(
+    fact: Callable[[], T] | Callable[[], Awaitable[T]], *, what: str, within: float = 20.0
+) -> T:
+    """The first true value of `fact()`; after `within` seconds fail, saying `what` never was.
+
+    `within` ends a test that would hang, and decides nothing else.
+    """
     try:
         async with asyncio.timeout(within):
-            while not fact():  # noqa: ASYNC110  # facts of other processes: no event
-                await asyncio.sleep(0.01)
+            while True:
+                value = fact()
+                found = await value if isinstance(value, Awaitable) else value
+                if found:
+                    return found
+                await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"After {within:g} s it is still not so that {what}.") from None

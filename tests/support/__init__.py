@@ -1,0 +1,1 @@
+"""What the tests share: servers, faults, and waiting for facts."""
