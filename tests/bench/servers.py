@@ -52,7 +52,7 @@ def switchroom(cpus: Cpus = None) -> Iterator[Server]:
         "SWITCHROOM_CARD": CARD,
     }
     redis_options = ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]
-    cli = [sys.executable, "-m", "switchroom.cli"]
+    cli = [sys.executable, "-c", "from switchroom.cli import main; main()"]
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         start = _starter(stack, folder, cpus, environment)
