@@ -230,17 +230,18 @@ async def _dev(
     with server.bind(settings.host, settings.port) as listener:
         async with any_redis(settings) as (url, kept):
             settings = settings.model_copy(update={"redis_url": url})
-            async with _store(settings) as store, asyncio.TaskGroup() as group:
-                app = create_app(settings, card=source.card, store=store)
+            async with _store(settings) as store:
+                app = create_app(settings, card=source, store=store)
                 click.echo(banner(settings, _base_url(settings, listener), kept))
-                group.create_task(serve_worker(settings, agent, store=store, stop=stop))
-                group.create_task(server.serve(app, listener, drain=settings.drain, stop=stop))
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(serve_worker(settings, agent, store=store, stop=stop))
+                    group.create_task(server.serve(app, listener, drain=settings.drain, stop=stop))
 
 
 async def _gateway(settings: Settings, source: CardSource, stop: asyncio.Event) -> None:
     with server.bind(settings.host, settings.port) as listener:
         async with _store(settings) as store:
-            app = create_app(settings, card=source.card, store=store)
+            app = create_app(settings, card=source, store=store)
             where = _base_url(settings, listener)
             log.info("gateway at %s, tasks in %s", where, _where(settings))
             await server.serve(app, listener, drain=settings.drain, stop=stop)

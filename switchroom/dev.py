@@ -59,8 +59,9 @@ def banner(settings: Settings, base_url: str, kept: str) -> str:
         "message": {"messageId": "ID", "role": "ROLE_USER", "parts": [{"text": "Hello there"}]}
     }
     call = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": params}
-    # The shell makes the id: a message sent twice under one id is one message.
-    body = json.dumps(call).replace('"ID"', "\"'$(date +%s)'\"")
+    # The shell makes the id: a message sent twice under one id is one message. (A plain sh has no
+    # RANDOM; then pasting twice within a second is such a repeat.)
+    body = json.dumps(call).replace("ID", "'$(date +%s)$RANDOM'")
     headers = "-H 'A2A-Version: 1.0' -H 'Content-Type: application/json'"
     agent = settings.agent or "no agent (tasks complete without output)"
     return (
