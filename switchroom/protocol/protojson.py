@@ -211,6 +211,12 @@ def _json(value: object) -> Any:
                 # A lone surrogate cannot be written as UTF-8. `isascii` only reads a flag.
                 if not item.isascii() and _has_surrogate(item):
                     raise PydanticCustomError("unicode", _NOT_UNICODE)
+            elif isinstance(item, int):
+                if not -_LARGEST < item < _LARGEST:
+                    raise PydanticCustomError("digits", "must not hold a number of such length")
+            elif isinstance(item, float):
+                if not math.isfinite(item):
+                    raise PydanticCustomError("finite", "must not hold NaN or Infinity")
             elif isinstance(item, dict):
                 pending.append(iter(item.values()))
                 for key in item:
@@ -222,12 +228,6 @@ def _json(value: object) -> Any:
             elif isinstance(item, list):
                 pending.append(iter(item))
                 break
-            elif isinstance(item, float):
-                if not math.isfinite(item):
-                    raise PydanticCustomError("finite", "must not hold NaN or Infinity")
-            elif isinstance(item, int):
-                if item.bit_length() > _MAX_BITS:
-                    raise PydanticCustomError("digits", "must not hold a number of such length")
             elif item is not None:
                 raise PydanticCustomError("json", "must be a JSON value")
         else:
@@ -240,7 +240,7 @@ def _json(value: object) -> Any:
     return value
 
 
-_MAX_BITS = 14_000  # about 4,200 digits; Python and pydantic_core read no more than 4,300
+_LARGEST = 10**4_200  # Python and pydantic_core read no more than 4,300 digits
 
 _NOT_UNICODE = "must be valid Unicode, without lone surrogates"
 
