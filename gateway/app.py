@@ -55,7 +55,8 @@ def create_app(
     `handler` replaces ours, as the setting of that name does; `card` the one that the settings
     name. A `store` that is given stays open; otherwise the lifespan opens and closes one, if the
     handler needs it. `app.state.draining` is an asyncio.Event, set by `app.state.drain()`: call
-    that, in the event loop's thread, when the gateway is to stop.
+    that, in the event loop's thread, when the gateway is to stop. A handler with a method `drain`
+    is told too: what it keeps waiting should be answered soon.
 
     Raises SettingsError and CardError: one sentence each.
     """
@@ -73,7 +74,7 @@ def create_app(
         else:
             handler = found
     elif handler is None:
-        make = partial(DistributedHandler, card=card.card, draining=draining)
+        make = partial(DistributedHandler, card=card.card)
     if make and store:
         handler = make(store, settings)
     rpc = JsonRpc(
@@ -107,6 +108,8 @@ def create_app(
 
     def drain() -> None:
         draining.set()
+        if told := getattr(rpc.handler, "drain", None):
+            told()
         streams.end()
 
     app = FastAPI(

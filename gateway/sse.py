@@ -188,7 +188,7 @@ class _Stream:
 
     async def watch(self) -> None:
         """Notice that the client leaves or stops reading, and break the silence."""
-        wait = _OPEN_WITHIN
+        wait = min(_OPEN_WITHIN, self._heartbeat)
         while True:
             try:
                 async with asyncio.timeout(wait):
