@@ -50,6 +50,7 @@ SHOWN: dict[str, str] = {
     "event_delay_ms.p99": "event delay p99, ms",
     "kb_per_connection": "kB per subscription",
     "echo_with_idle_ms.p50": "echo meanwhile p50, ms",
+    "resumed": "streams resumed",
     "server_rss_mb": "memory, MB",
 }
 

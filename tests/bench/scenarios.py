@@ -205,10 +205,12 @@ class Chunks:
     def __init__(self, expected: int) -> None:
         self._expected = expected
         self._began = now()
+        self.resumed = 0
         self.first: float | None = None  # seconds to the first event of any kind
         self.delays: list[float] = []  # from the agent's yield to here
         self.arrived: list[float] = []
         self.faults: list[str] = []
+        self.task_id = ""
         self.state = ""
 
     def __call__(self, data: bytes, at: float) -> None:
@@ -222,6 +224,7 @@ class Chunks:
             case {"statusUpdate": {"status": {"state": state}}}:
                 self.state = state
             case {"task": task}:
+                self.task_id = task["id"]
                 self.state = task["status"]["state"]
                 for artifact in task.get("artifacts", ()):
                     self._take(artifact["parts"], wall, at)
@@ -247,20 +250,34 @@ class Chunks:
         return found
 
 
+async def read_to_the_end(
+    bench: Bench, connection: Connection, body: bytes, chunks: Chunks
+) -> None:
+    """Reads the stream and, as a client does, resumes it where the server has closed it early."""
+    within = bench.within + bench.events * bench.delay_ms / 1e3
+    await bench.client.stream(connection, body, chunks, within=within)
+    while chunks.state not in TERMINAL and (after := connection.last_event_id):
+        chunks.resumed += 1
+        if not connection.keep_alive:
+            raise Wrong("the stream was closed early, and its connection too")
+        again = wire.subscribe(chunks.task_id)
+        await bench.client.stream(connection, again, chunks, within=within, after=after)
+
+
 async def stream(bench: Bench) -> Figures:
     """SendStreamingMessage `stream E D` over and over."""
     first: list[float] = []
     delays: list[float] = []
-    in_window = 0
+    in_window = resumed = 0
     opens = now() + bench.warmup
     closes = opens + bench.seconds
 
     async def operation(connection: Connection, number: int) -> None:
-        nonlocal in_window
+        nonlocal in_window, resumed
         chunks = Chunks(bench.events)
         body = wire.send(f"stream {bench.events} {bench.delay_ms}", stream=True)
-        within = bench.within + bench.events * bench.delay_ms / 1e3
-        await bench.client.stream(connection, body, chunks, within=within)
+        await read_to_the_end(bench, connection, body, chunks)
+        resumed += chunks.resumed
         in_window += sum(opens <= at <= closes for at in chunks.arrived)
         first.append(chunks.first or 0)
         delays.extend(chunks.delays)
@@ -269,6 +286,7 @@ async def stream(bench: Bench) -> Figures:
     figures = await closed_loop(bench, operation)
     figures |= {
         "streams": figures.pop("count"),
+        "resumed": resumed,
         "stream_ms": figures.pop("latency_ms"),
         "events_per_s": round(in_window / bench.seconds, 1),
         "time_to_first_event_ms": milliseconds(first),
@@ -288,11 +306,10 @@ async def fanout(bench: Bench) -> Figures:
     body = wire.subscribe(task["id"])
     subscribers = [Chunks(bench.events) for _ in range(bench.concurrency)]
     connections = [await bench.client.connect() for _ in subscribers]
-    within = bench.within + (wait_ms + bench.events * bench.delay_ms) / 1e3
 
     async def follow(connection: Connection, chunks: Chunks) -> None:
         with noting(bench.faults):
-            await bench.client.stream(connection, body, chunks, within=within)
+            await read_to_the_end(bench, connection, body, chunks)
 
     for connection in connections:
         connection.answering = asyncio.Event()
@@ -316,6 +333,7 @@ async def fanout(bench: Bench) -> Figures:
         "subscribers": len(subscribers),
         "attach_s": round(attached, 3),
         "deliveries": deliveries,
+        "resumed": sum(chunks.resumed for chunks in subscribers),
         "event_delay_ms": milliseconds([d for c in subscribers for d in c.delays]),
         "slowest_subscriber_ms": milliseconds(slowest),
         **cost,
@@ -354,6 +372,8 @@ async def idle_sse(bench: Bench) -> Figures:
     bench.window.open()
     await asyncio.sleep(bench.seconds)
     cost = bench.window.close()
+    control.transport.close()  # idle for seconds: the server may have closed it
+    control = await bench.client.connect()
     echoes = []
     for number in range(50):
         began = now()

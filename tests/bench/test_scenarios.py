@@ -27,7 +27,7 @@ def verdict(expected: int, *results: Any) -> list[str]:
 
 
 def test_all_chunks_in_order_then_completed_is_perfect() -> None:
-    task = {"task": {"status": {"state": "TASK_STATE_SUBMITTED"}}}
+    task = {"task": {"id": "t", "status": {"state": "TASK_STATE_SUBMITTED"}}}
     assert verdict(2, task, chunk(0), chunk(1), CLOSING, COMPLETED) == []
 
 

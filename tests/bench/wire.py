@@ -100,6 +100,7 @@ class Connection(asyncio.Protocol):
         self._rest = b""
         self.body: list[bytes] = []
         self.is_stream = False
+        self.last_event_id = b""
         self.status = 0
         self.transport.write(request)
         return self._answer
@@ -131,6 +132,8 @@ class Connection(asyncio.Protocol):
         for line in lines:
             if line.startswith(b"data:"):
                 self._on_data(line[5:].strip(), now)
+            elif line.startswith(b"id:"):
+                self.last_event_id = line[3:].strip()
 
     def on_message_complete(self) -> None:
         if self._answer and not self._answer.done():
@@ -167,10 +170,16 @@ class Client:
         return _result(b"".join(connection.body))
 
     async def stream(
-        self, connection: Connection, body: bytes, on_data: OnData, *, within: float | None = None
+        self,
+        connection: Connection,
+        body: bytes,
+        on_data: OnData,
+        *,
+        within: float | None = None,
+        after: bytes = b"",
     ) -> None:
-        """Reads a stream to its end; raises as `call` does."""
-        await self._exchange(connection, body, on_data, within)
+        """Reads a stream to its end, from the event `after` on; raises as `call` does."""
+        await self._exchange(connection, body, on_data, within, after)
         if connection.status != 200:
             raise Refused(b"".join(connection.body)[:200], http=connection.status)
         if not connection.is_stream:
@@ -178,9 +187,15 @@ class Client:
             raise Refused("a plain answer instead of a stream", http=200)
 
     async def _exchange(
-        self, connection: Connection, body: bytes, on_data: OnData | None, within: float | None
+        self,
+        connection: Connection,
+        body: bytes,
+        on_data: OnData | None,
+        within: float | None,
+        after: bytes = b"",
     ) -> None:
-        request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
+        resume = b"\r\nLast-Event-ID: " + after if after else b""
+        request = b"%b%d%b\r\n\r\n%b" % (self._head, len(body), resume, body)
         async with asyncio.timeout(within):
             await connection.exchange(request, on_data)
 
