@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -55,11 +56,15 @@ class Clock:
 
 
 class GroupCommit:
-    """One lane of commands to one Redis. Not for blocking commands."""
+    """One lane of commands to one Redis. Not for blocking commands.
 
-    def __init__(self, redis: Redis, *, clock: Clock) -> None:
+    redis: a client without time-outs of its own.  patience: seconds that a round trip may take.
+    """
+
+    def __init__(self, redis: Redis, *, clock: Clock, patience: float) -> None:
         self._redis = redis
         self._clock = clock
+        self._patience = patience
         self._waiting: deque[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = deque()
         self._sender: asyncio.Task[None] | None = None
         self._connection: AbstractConnection | None = None
@@ -158,14 +163,18 @@ class GroupCommit:
         answers: list[Any] = []
         self.round_trips += 1
         try:
-            await connection.send_packed_command(
-                connection.pack_commands([call.words for call in calls]), check_health=False
-            )
-            for _ in calls:
-                try:
-                    answers.append(await connection.read_response())
-                except ResponseError as refused:
-                    answers.append(refused)
+            # One timer for the whole pipeline: redis-py's own would be one per answer.
+            async with asyncio.timeout(self._patience):
+                packed = [
+                    pack_command(call.words)  # type: ignore[arg-type]  # the stub says length 1
+                    for call in calls
+                ]
+                await connection.send_packed_command(b"".join(packed), check_health=False)
+                for _ in calls:
+                    try:
+                        answers.append(await connection.read_response())
+                    except ResponseError as refused:
+                        answers.append(refused)
         except BaseException:
             # Half-read answers must never be taken for those of the next pipeline.
             await connection.disconnect(nowait=True)

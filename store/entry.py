@@ -56,13 +56,21 @@ class Entry:
 _NONE: Final = "-"
 
 
-def parse_live(payload: bytes) -> Entry:
+def parse_live(payload: bytes) -> list[Entry]:
     """An announcement on a task's channel, as `write` in scripts.py words it."""
-    head, newline, data = payload.partition(b"\n")
-    seq, mark, kind, state, turn = head.decode().split(" ")
-    return Entry(
-        int(seq), mark, kind, "" if state == _NONE else state, int(turn), data if newline else None
-    )
+    entries, at = [], 0
+    while at < len(payload):
+        end = payload.index(b"\n", at)
+        seq, mark, kind, state, turn, size = payload[at:end].decode().split(" ")
+        at = end + 1
+        data = None
+        if size != _NONE:
+            data = payload[at : at + int(size)]
+            at += int(size)
+        entries.append(
+            Entry(int(seq), mark, kind, "" if state == _NONE else state, int(turn), data)
+        )
+    return entries
 
 
 def parse_log(row: Any) -> Entry:

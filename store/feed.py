@@ -127,10 +127,11 @@ class _Task:
         self.confirmed: asyncio.Future[None] | None = None
 
     def hear(self, payload: bytes) -> None:
-        entry = parse_live(payload)
-        self.last = entry.position
+        entries = parse_live(payload)
+        self.last = entries[-1].position
         for follower in tuple(self.followers):
-            follower.push(entry)
+            for entry in entries:
+                follower.push(entry)
 
 
 class Feed:

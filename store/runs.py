@@ -21,7 +21,7 @@ from switchroom.protocol.lifecycle import fold, is_interrupted, is_terminal, may
 from switchroom.protocol.model import Json, TaskState, timestamp
 from switchroom.store.commit import StoreUnavailable
 from switchroom.store.scripts import ANSWERED, SCRIPTS
-from switchroom.store.tasks import LIVE_LIMIT, TaskStore, new_mark
+from switchroom.store.tasks import TaskStore, new_mark
 from switchroom.store.turn import TurnInput
 
 __all__ = ["Begun", "LogLimits", "RunEnded", "RunLog", "RunStore", "TooLarge"]
@@ -282,7 +282,6 @@ class RunLog:
             self._run,
             self._n + 1,
             keys.live(begun.task_id),
-            LIVE_LIMIT,
             lives.open,
             lives.ended,
             lives.log,

@@ -17,10 +17,13 @@ from typing import Final
 from switchroom.protocol.lifecycle import INTERRUPTED, TERMINAL
 from switchroom.protocol.model import TaskState
 
-__all__ = ["ANSWERED", "SCRIPTS", "Arg", "Call", "Script", "command"]
+__all__ = ["ANSWERED", "LIVE_LIMIT", "SCRIPTS", "Arg", "Call", "Script", "command"]
 
 ANSWERED: Final = "answered"
 """Internal terminal state of a send whose whole answer was a Message; never on the wire."""
+
+LIVE_LIMIT: Final = 32 * 1024
+"""Bytes of an event that are announced with it; followers of a larger one read the log."""
 
 Arg = str | bytes | int
 
@@ -64,15 +67,18 @@ _STATES = (
     f"local TERMINAL = {_lua_set([*TERMINAL, ANSWERED])}\n"
     f"local INTERRUPTED = {_lua_set([*INTERRUPTED])}\n"
 )
-# One entry of a log and its announcement: `seq mark kind state turn`, and the bytes unless they are
-# large.
-_WRITE = """\
-local function write(log, channel, limit, seq, mark, kind, state, turn, event)
+# Entries of a log and their announcement, one message for all of a batch. Each is a line
+# `seq mark kind state turn size` and its bytes; size is `-` where the bytes are in the log only.
+_WRITE = f"""\
+local told, told_bytes = {{}}, 0
+local function write(log, seq, mark, kind, state, turn, event)
   redis.call('XADD', log, seq .. '-0', 'e', event, 'k', kind, 's', state, 't', turn, 'm', mark)
-  local head = table.concat({seq, mark, kind, state == '' and '-' or state, turn}, ' ')
-  if #event <= limit then head = head .. '\\n' .. event end
-  redis.call('PUBLISH', channel, head)
+  local small = #event <= {LIVE_LIMIT} and told_bytes + #event <= {8 * LIVE_LIMIT}
+  local line = {{seq, mark, kind, state == '' and '-' or state, turn, small and #event or '-'}}
+  told[#told + 1] = table.concat(line, ' ') .. '\\n'
+  if small then told[#told + 1] = event; told_bytes = told_bytes + #event end
 end
+local function announce(channel) redis.call('PUBLISH', channel, table.concat(told)) end
 """
 
 

@@ -50,10 +50,10 @@ class Store:
         self._settings = settings
         self.keys = Keys(settings.prefix, settings.queue)
         self.clock = Clock()
-        self.commit = GroupCommit(redis, clock=self.clock)
-        self.reads = GroupCommit(redis, clock=self.clock)
-        check = settings.position_check.total_seconds()
         patience = settings.redis_timeout.total_seconds()
+        self.commit = GroupCommit(listening, clock=self.clock, patience=patience)
+        self.reads = GroupCommit(listening, clock=self.clock, patience=patience)
+        check = settings.position_check.total_seconds()
         self.subscriber = Subscriber(listening, silence=check, patience=patience)
         self.feed = Feed(
             self.subscriber,
@@ -93,7 +93,11 @@ class Store:
         self.pushes = PushConfigs(self.commit, self.reads, keys=self.keys)
         one = queue is redis
         self.queue_clock = self.clock if one else Clock()
-        self.queue_commit = self.commit if one else GroupCommit(queue, clock=self.queue_clock)
+        self.queue_commit = (
+            self.commit
+            if one
+            else GroupCommit(queue_listening, clock=self.queue_clock, patience=patience)
+        )
         self.queue_subscriber = (
             self.subscriber
             if one

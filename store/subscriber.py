@@ -9,10 +9,14 @@ notices a dead connection by its silence.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
@@ -23,6 +27,19 @@ __all__ = ["Subscriber"]
 
 _log = logging.getLogger("switchroom.store")
 _CHANNELS_AT_ONCE: Final = 500
+_LINGER: Final = 0.05
+
+
+def _packed(commands: Sequence[tuple[str, bytes]]) -> bytes:
+    """Commands in their order; neighbours of one verb are one command."""
+    packed: list[bytes] = []
+    for verb, group in itertools.groupby(commands, key=operator.itemgetter(0)):
+        names = [name for _, name in group]
+        packed += [
+            pack_command((verb, *names[at : at + _CHANNELS_AT_ONCE]))
+            for at in range(0, len(names), _CHANNELS_AT_ONCE)
+        ]
+    return b"".join(packed)
 
 
 class _Channel:
@@ -46,6 +63,7 @@ class Subscriber:
         self._channels: dict[bytes, _Channel] = {}
         self._unsent: list[tuple[str, bytes]] = []
         self._sender: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
         self._connection: AbstractConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self._on_gap: list[Callable[[], None]] = []
@@ -106,24 +124,23 @@ class Subscriber:
             return  # the next session subscribes to all channels there are by then
         self._unsent.append((verb, name))
         if self._sender is None:
-            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+            # Nobody waits for an UNSUBSCRIBE: it goes out with the next SUBSCRIBE, or soon.
+            self._hurry.clear()
+            self._sender = asyncio.get_running_loop().create_task(
+                self._send_all(_LINGER if verb == "UNSUBSCRIBE" else 0.0)
+            )
+        elif verb == "SUBSCRIBE":
+            self._hurry.set()
 
-    async def _send_all(self) -> None:
+    async def _send_all(self, linger: float) -> None:
         try:
+            if linger:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(linger):
+                        await self._hurry.wait()
             while self._unsent and (connection := self._connection) is not None:
                 unsent, self._unsent = self._unsent, []
-                at = 0
-                while at < len(unsent):
-                    verb, end = unsent[at][0], at + 1
-                    while (
-                        end < len(unsent)
-                        and unsent[end][0] == verb
-                        and end - at < _CHANNELS_AT_ONCE
-                    ):
-                        end += 1
-                    names = [name for _, name in unsent[at:end]]
-                    await connection.send_command(verb, *names, check_health=False)
-                    at = end
+                await connection.send_packed_command(_packed(unsent), check_health=False)
         except (RedisError, OSError):
             self._unsent.clear()  # the reader meets the same broken connection, and starts anew
         finally:
@@ -155,9 +172,9 @@ class Subscriber:
         try:
             self._connection = connection
             names = list(self._channels)
-            for at in range(0, len(names), _CHANNELS_AT_ONCE):
-                await connection.send_command(
-                    "SUBSCRIBE", *names[at : at + _CHANNELS_AT_ONCE], check_health=False
+            if names:
+                await connection.send_packed_command(
+                    _packed([("SUBSCRIBE", name) for name in names]), check_health=False
                 )
             # Listeners catch up after the last confirmation: what comes later, they hear.
             last = names[-1] if names else None

@@ -6,11 +6,11 @@ alike.
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Literal
 
 from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import fold
@@ -22,15 +22,12 @@ from switchroom.store.lists import TaskLists
 from switchroom.store.read import TaskView, read_call, view_of
 from switchroom.store.scripts import SCRIPTS, Call, command
 
-__all__ = ["LIVE_LIMIT", "Accepted", "Lifetimes", "Send", "TaskStore", "new_mark"]
-
-LIVE_LIMIT: Final = 32 * 1024
-"""Bytes of an event that are announced with it; followers of a larger one read the log."""
+__all__ = ["Accepted", "Lifetimes", "Send", "TaskStore", "new_mark"]
 
 
 def new_mark() -> str:
     """A random mark: one per run, accept, end and restore."""
-    return secrets.token_hex(8)
+    return f"{random.getrandbits(64):016x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +155,6 @@ class TaskStore:
                 "1" if send.shown else "0",
                 self.lifetimes.open,
                 self.keys.live(send.task_id),
-                LIVE_LIMIT,
                 *(word for config in send.configs for word in config),
             )
         )
@@ -258,7 +254,6 @@ class TaskStore:
                         self.lifetimes.ended,
                         self.lifetimes.log,
                         self.keys.live(task_id),
-                        LIVE_LIMIT,
                     ),
                 )
             )[1]

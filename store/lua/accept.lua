@@ -1,13 +1,13 @@
 -- A message arrives: it makes a task, or the next turn of an interrupted one. The sender may repeat it.
 -- KEYS task log push
--- ARGV new|more owner context('' any) digest renewable mark kind event input ts shown ttl channel live_limit [config_id config]...
+-- ARGV new|more owner context('' any) digest renewable mark kind event input ts shown ttl channel [config_id config]...
 -- -> new|more|known|ended|absent|context|terminal|busy, now, ...
 local want, owner, context, digest, renewable = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local mark, kind, event, input, ts, ttl = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[12]
 local h = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'turn', 'seq', 'mark', 'cancel', 'shown', 'c:' .. digest)
 
 local function keep()
-  for i = 15, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
+  for i = 14, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
   for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], ttl) end
 end
 
@@ -38,6 +38,7 @@ local turn, seq = tonumber(h[4]) + 1, tonumber(h[5]) + 1
 redis.call('HSET', KEYS[1], 'state', WORKING, 'ts', ts, 'seq', seq, 'mark', mark, 'turn', turn, 'attempt', 0,
   'run', '', 'in', input, 'c:' .. digest, turn .. ' ' .. seq .. ' ' .. mark)
 redis.call('HDEL', KEYS[1], 'snap', 'snap_seq')
-write(KEYS[2], ARGV[13], tonumber(ARGV[14]), seq, mark, kind, WORKING, turn, event)
+write(KEYS[2], seq, mark, kind, WORKING, turn, event)
+announce(ARGV[13])
 keep()
 return {'more', now, turn, seq, mark, WORKING}

@@ -17,5 +17,5 @@ for i = 8, #ARGV do set[#set + 1] = ARGV[i] end
 redis.call('HSET', KEYS[1], unpack(set))
 redis.call('PEXPIRE', KEYS[1], ARGV[6]); redis.call('PEXPIRE', KEYS[3], ARGV[6])
 -- Followers ask the log, find their position gone, and end: their clients come back and get the Task.
-redis.call('PUBLISH', ARGV[7], seq .. ' ' .. ARGV[3] .. ' task - 0')
+redis.call('PUBLISH', ARGV[7], seq .. ' ' .. ARGV[3] .. ' task - 0 -\n')
 return {'restored', now, fence, seq}
