@@ -2,7 +2,7 @@
 
 Promises: a scenario's figures come with `faults`, and count only if that is empty: no loss, no
 duplicate, in order.
-Relies on: generator and server sharing a clock (one machine), since chunks carry their time.
+Relies on: `verify` for what an answer must be.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
-from pydantic_core import from_json
 
 from tests.bench import wire
 from tests.bench.measure import Faults, Processes, Window, milliseconds
+from tests.bench.verify import TERMINAL, Chunks, Wrong, check_echo
 from tests.bench.wire import Client, Connection, Refused
 
 __all__ = ["SCENARIOS", "Bench"]
@@ -28,7 +28,6 @@ __all__ = ["SCENARIOS", "Bench"]
 Figures = dict[str, Any]
 
 now = time.perf_counter
-TERMINAL = {f"TASK_STATE_{s}" for s in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")}
 UNUSABLE = (OSError, TimeoutError, httptools.HttpParserError)  # the connection is of no more use
 
 
@@ -55,10 +54,6 @@ class Bench:
 
     async def call(self, connection: Connection, body: bytes) -> Any:
         return await self.client.call(connection, body, within=self.within)
-
-
-class Wrong(Exception):
-    """An answer that is not what was asked for."""
 
 
 def fault(error: Exception) -> str:
@@ -126,14 +121,6 @@ async def closed_loop(
     }
 
 
-def check_echo(task: Any, text: str) -> None:
-    if task["status"]["state"] != "TASK_STATE_COMPLETED":
-        raise Wrong(f"state {task['status']['state']}")
-    found = [part.get("text") for a in task.get("artifacts", ()) for part in a["parts"]]
-    if found != [text]:
-        raise Wrong("the artifact differs")
-
-
 async def send_blocking(bench: Bench) -> Figures:
     """SendMessage that waits for the echo; the artifact is compared."""
 
@@ -197,57 +184,6 @@ async def send_nonblocking(bench: Bench) -> Figures:
         "checked_at_end": len(checked),
         "drain_s": round(now() - began, 3),
     }
-
-
-class Chunks:
-    """Reads one stream of `stream E D [W]` and verifies chunks 0 to E-1, each once, in order."""
-
-    def __init__(self, expected: int) -> None:
-        self._expected = expected
-        self._began = now()
-        self.resumed = 0
-        self.first: float | None = None  # seconds to the first event of any kind
-        self.delays: list[float] = []  # from the agent's yield to here
-        self.arrived: list[float] = []
-        self.faults: list[str] = []
-        self.task_id = ""
-        self.state = ""
-
-    def __call__(self, data: bytes, at: float) -> None:
-        wall = time.time_ns()
-        if self.first is None:
-            self.first = at - self._began
-        answer = from_json(data)
-        match answer.get("result"):
-            case {"artifactUpdate": {"artifact": {"parts": parts}}}:
-                self._take(parts, wall, at)
-            case {"statusUpdate": {"status": {"state": state}}}:
-                self.state = state
-            case {"task": task}:
-                self.task_id = task["id"]
-                self.state = task["status"]["state"]
-                for artifact in task.get("artifacts", ()):
-                    self._take(artifact["parts"], wall, at)
-            case _:
-                self.faults.append(f"unexpected: {str(answer)[:80]}")
-
-    def _take(self, parts: Iterable[Any], wall: int, at: float) -> None:
-        for part in parts:
-            if not part.get("text"):
-                continue  # the closing chunk
-            number, emitted, *_ = part["text"].split(" ", 2)
-            if int(number) != len(self.delays):
-                self.faults.append(f"chunk {number} where {len(self.delays)} was due")
-            self.delays.append((wall - int(emitted)) / 1e9)
-            self.arrived.append(at)
-
-    def verdict(self) -> list[str]:
-        found = list(self.faults)
-        if len(self.delays) != self._expected:
-            found.append(f"{len(self.delays)} of {self._expected} chunks")
-        if self.state != "TASK_STATE_COMPLETED":
-            found.append(f"ended in {self.state or 'nothing'}")
-        return found
 
 
 async def read_to_the_end(

@@ -9,7 +9,7 @@ import pytest
 from switchroom.protocol.event import encode
 from tests.bench.compare import table
 from tests.bench.measure import milliseconds
-from tests.bench.scenarios import Chunks, Wrong, check_echo
+from tests.bench.verify import Chunks, Wrong, check_echo
 
 COMPLETED = {"statusUpdate": {"status": {"state": "TASK_STATE_COMPLETED"}}}
 CLOSING = {"artifactUpdate": {"artifact": {"parts": [{"text": ""}]}, "lastChunk": True}}
