@@ -23,6 +23,7 @@ from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.connect import connect
 from switchroom.store.keys import Keys
+from tests.support.house import House, house_of
 from tests.support.redis import leaked, running_server
 
 CI = os.environ.get("CI") == "true"
@@ -135,6 +136,13 @@ async def store(settings: Settings) -> AsyncIterator[Store]:
     opened = await Store.open(settings)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def house(settings: Settings) -> AsyncIterator[House]:
+    """Gateways and workers, made by the test; afterwards all must have let go of all they held."""
+    async with house_of(settings) as opened:
+        yield opened
 
 
 @contextlib.asynccontextmanager
