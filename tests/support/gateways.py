@@ -71,10 +71,13 @@ async def call(
 
 @asynccontextmanager
 async def serving(app: FastAPI) -> AsyncIterator[str]:
-    """The base URL of `app` behind the real server, which drains and stops at the end."""
+    """The base URL of `app` behind the real server, which drains and stops at the end.
+
+    What happens meanwhile has half a minute: that ends a test that would hang, and decides nothing.
+    """
     stop = asyncio.Event()
     with bind("127.0.0.1", 0) as listener:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             group.create_task(serve(app, listener, drain=timedelta(seconds=20), stop=stop))
             try:
                 host, port = listener.getsockname()

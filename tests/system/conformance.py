@@ -1,0 +1,79 @@
+"""Runs the A2A conformance kit against Switchroom as a developer and as an operator starts it.
+
+`make conformance KIT=path/to/the/checkout` runs its 1.0 suite, transport JSON-RPC, against
+`switchroom dev`, and against two gateways and two workers behind a round-robin proxy. The kit is a
+checkout of github.com/a2aproject/a2a-tck, and wants a Python with its own dependencies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from tests.support.processes import Process, deployment, environment, processes, until_ready
+from tests.support.proxy import proxy_over
+
+__all__ = ["TARGETS", "main"]
+
+AGENT, CARD = "examples/conformance.py", "examples/conformance.json"
+
+
+@asynccontextmanager
+async def dev() -> AsyncIterator[str]:
+    """The base URL of `switchroom dev`."""
+    with tempfile.TemporaryDirectory() as folder, processes(Path(folder)) as running:
+        process: Process = running.switchroom("dev", AGENT, "--port", "0", environ=environment())
+        process.port = int((await process.said(r"Card +http://[^ ]*:(\d+)/"))[1])
+        await until_ready(process)
+        yield process.url
+
+
+@asynccontextmanager
+async def distributed() -> AsyncIterator[str]:
+    """The base URL of a proxy over two gateways, with two workers behind them."""
+    with tempfile.TemporaryDirectory() as folder:
+        with deployment(Path(folder), agent=AGENT, CARD=CARD) as running:
+            await running.start(gateways=2, workers=2)
+            async with proxy_over(running.ports) as proxy:
+                yield proxy.url
+                sys.stdout.write(f"requests per gateway: {proxy.served}\n")
+
+
+TARGETS: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
+    "dev": dev,
+    "distributed": distributed,
+}
+
+
+async def _run(kit: Path, python: str, target: str, extra: list[str]) -> int:
+    async with TARGETS[target]() as url:
+        sys.stdout.write(f"\n=== the kit against {target}, {url}\n")
+        sys.stdout.flush()
+        command = ["run_tck.py", "--sut-host", url, "--transport", "jsonrpc", *extra]
+        process = await asyncio.create_subprocess_exec(python, *command, cwd=kit)
+        return await process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kit", type=Path, help="a checkout of the kit")
+    parser.add_argument("--python", help="a Python with the kit's dependencies")
+    parser.add_argument("--target", choices=TARGETS, help="default: one after the other")
+    parser.add_argument("extra", nargs="*", help="arguments for the kit, after --")
+    given = parser.parse_args()
+    if not (given.kit / "run_tck.py").is_file():
+        sys.exit(f"{given.kit} is no checkout of the conformance kit: it has no run_tck.py.")
+    own = given.kit.resolve() / ".venv" / "bin" / "python"
+    python = given.python or (str(own) if own.exists() else sys.executable)
+    targets = [given.target] if given.target else list(TARGETS)
+    codes = [asyncio.run(_run(given.kit, python, name, given.extra)) for name in targets]
+    sys.exit(max(codes))
+
+
+if __name__ == "__main__":
+    main()

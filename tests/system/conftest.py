@@ -1,0 +1,104 @@
+"""Two gateways and two workers on a real Redis, for the tests of this folder.
+
+Promises that a failed test shows what every process said; and that a deployment which served many
+tests leaves no key that would live for ever.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from switchroom.settings import Settings
+from switchroom.store.connect import connect
+from switchroom.store.keys import Keys
+from tests.support.processes import Deployment, deployment
+from tests.support.proxy import Proxy, proxy_over
+from tests.support.redis import leaked
+from tests.support.rpc import Rpc
+
+AGENT = "tests/system/agent.py"
+CARD = "examples/scripted.json"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for used in getattr(item, "funcargs", {}).values():
+            if callable(logs := getattr(used, "logs", None)):
+                report.sections += [(f"log of {name}", text) for name, text in logs()]
+    return report
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Where the agent waits, and what it leaves."""
+
+    folder: Path
+
+    def new(self) -> str:
+        """The name of a gate nobody has used."""
+        return uuid.uuid4().hex
+
+    def open(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def runs(self, task_id: str) -> list[tuple[int, int, int]]:
+        """(turn, attempt, process id) of each time the agent was begun for this task."""
+        lines = (self.folder / "runs").read_text().splitlines()
+        rows = [line.split() for line in lines]
+        return [(int(t), int(a), int(pid)) for ident, t, a, pid in rows if ident == task_id]
+
+
+@pytest.fixture(scope="session")
+def gates(tmp_path_factory: pytest.TempPathFactory) -> Gates:
+    return Gates(tmp_path_factory.mktemp("gates"))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def deployed(
+    tmp_path_factory: pytest.TempPathFactory, gates: Gates
+) -> AsyncIterator[Deployment]:
+    """Two gateways, two workers, with the settings of production. Tests leave them alive."""
+    folder = tmp_path_factory.mktemp("deployed")
+    environ = {"TEST_GATES": str(gates.folder)}
+    with deployment(folder, agent=AGENT, environ=environ, CARD=CARD) as running:
+        await running.start(gateways=2, workers=2)
+        yield running
+        assert all(process.alive for process in running.processes.all)
+        redis = connect(running.redis_url, timeout=Settings().redis_timeout)
+        try:
+            keys = Keys(Settings().prefix, Settings().queue)
+            assert await leaked(redis, keys.lives_for_ever) == []
+        finally:
+            await redis.aclose()
+        assert [text for _, text in running.logs() if "Traceback" in text] == []
+
+
+@pytest.fixture
+async def proxy(deployed: Deployment) -> AsyncIterator[Proxy]:
+    """A load balancer without affinity over the two gateways."""
+    async with proxy_over(deployed.ports) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def one(deployed: Deployment) -> AsyncIterator[Rpc]:
+    """A client of the first gateway."""
+    async with Rpc(deployed.gateways[0].url) as client:
+        yield client
+
+
+@pytest.fixture
+async def other(deployed: Deployment) -> AsyncIterator[Rpc]:
+    """A client of the second gateway."""
+    async with Rpc(deployed.gateways[1].url) as client:
+        yield client
