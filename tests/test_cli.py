@@ -260,6 +260,35 @@ class TestDev:
                 last = events[-1].get("statusUpdate") or events[-1]["task"]
                 assert last["status"]["state"] == "TASK_STATE_COMPLETED"
 
+    async def test_a_stop_ends_open_streams_in_order(self, folder: Path) -> None:
+        (folder / "endless.py").write_text(
+            "import asyncio\n"
+            "async def agent(run):\n"
+            "    yield 'hi'\n"
+            "    await asyncio.Event().wait()\n"
+        )
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "SendStreamingMessage",
+            "params": {"message": message},
+        }
+        environ = {"PATH": "", "SWITCHROOM_DRAIN": "0.1"}
+        async with running("dev", "endless", "--port", "0", **environ) as process:
+            base = (await banner(process))["card"].partition(".well")[0]
+            async with (
+                httpx.AsyncClient(timeout=30) as http,
+                http.stream("POST", base, headers={"A2A-Version": "1.0"}, json=call) as answer,
+            ):
+                lines = answer.aiter_lines()
+                while "artifactUpdate" not in await anext(lines):
+                    pass
+                process.send_signal(signal.SIGTERM)
+                async for _ in lines:  # a stream that is cut, and not ended, raises
+                    pass
+            await process.wait()
+
     @pytest.mark.requires("redis-server")
     async def test_a_private_redis_ends_with_it(self) -> None:
         async with running("dev", "--port", "0") as process:

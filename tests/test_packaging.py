@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,12 @@ def test_the_command_is_installed(site: Path, project: Path) -> None:
     command = site / "bin" / "switchroom"
     said = run(sys.executable, command, "--version", cwd=project, PYTHONPATH=str(site))
     assert said.startswith("switchroom, version ")
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+def test_a_lock_has_hashes_and_names_neither_registry_nor_machine(name: str) -> None:
+    lines = (ROOT / name).read_text().splitlines()
+    pins = [line for line in lines if not line.startswith(" ")]
+    hashes = [line for line in lines if line.startswith("    --hash=sha256:")]
+    assert len(pins) + len(hashes) == len(lines)
+    assert all(re.fullmatch(r"[a-z0-9-]+(\[[a-z,]+\])?==[\w.]+( ; .+)? \\", pin) for pin in pins)
