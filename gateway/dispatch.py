@@ -168,7 +168,7 @@ def encode_result(result: Result) -> bytes:
         return result
     if result is None:
         return b"{}"
-    return result.to_json() if isinstance(result, Model) else event.encode(result)
+    return _encode(result)
 
 
 def encode_event(item: Event) -> StreamItem:
@@ -177,7 +177,15 @@ def encode_event(item: Event) -> StreamItem:
         return item
     if isinstance(item, Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent):
         item = event.wrap(item)
-    return StreamItem(item.to_json() if isinstance(item, Model) else event.encode(item))
+    return StreamItem(_encode(item))
+
+
+def _encode(value: Model | Json) -> bytes:
+    if isinstance(value, Model):
+        return value.to_json()
+    if isinstance(value, dict):
+        return event.encode(value)
+    raise TypeError(f"A handler answers with JSON objects, models or bytes, not {value!r:.100}")
 
 
 async def close(source: AsyncIterator[Event]) -> None:

@@ -17,7 +17,7 @@ from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem
 from switchroom.protocol import errors
 from switchroom.protocol.model import Json
-from tests.support.gateways import V1, app_of, call, card_of, client_of, request
+from tests.support.gateways import V1, app_of, call, card_of, client_of, request, serving
 
 TASK = b'{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}'
 
@@ -464,6 +464,47 @@ async def test_a_stream_that_nobody_asked_for(
     handler.answer = stream()
     assert fault(await call(client, "GetTask"))["code"] == -32603
     assert "not a result" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [7, "text", [TASK], {"a": object()}, {"a": "\ud800"}])
+async def test_an_answer_that_is_no_json_object(
+    client: httpx.AsyncClient, handler: TwoMethods, answer: Any
+) -> None:
+    handler.answer = answer
+    assert fault(await call(client, "GetTask"))["code"] == -32603
+
+
+# -- over a real server
+
+
+async def test_bodies_beyond_the_limit_are_refused_and_the_next_call_works(
+    handler: TwoMethods,
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(200):
+            yield b" " * 100_000
+
+    async with (
+        serving(app_of(handler, body_limit=1_000_000)) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        for body in (b" " * 20_000_000, chunks()):
+            response = await client.post("/", content=body, headers=V1)
+            assert fault(response, status=413)["code"] == -32600
+            assert "server" not in response.headers
+            assert (await call(client, "GetTask")).status_code == 200
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body(handler: TwoMethods) -> None:
+    async with serving(app_of(handler)) as url, httpx.AsyncClient(base_url=url) as client:
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert (await call(client, "GetTask")).status_code == 200
+    assert len(handler.calls) == 1
 
 
 # -- other paths and verbs
