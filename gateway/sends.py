@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from switchroom.gateway.context import CallContext
@@ -112,7 +112,6 @@ class Sends:
             message_id=request.message.message_id,
             key=context.idempotency_key,
             idempotency=self._settings.idempotency,
-            fresh=uuid.uuid4().hex,
         )
         if request.message.task_id:
             return await self._follow_up(claim, request, context)
@@ -330,12 +329,16 @@ class Sends:
 
     async def _until_over(self, sent: Sent) -> None:
         """Folds what arrives until the turn has ended, the wait is over, or this gateway drains."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.blocking_limit.total_seconds()):
-                while not sent.over and sent.said is None and not self._draining:
-                    await self._fold_on(sent)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._settings.blocking_limit.total_seconds()
+        while not sent.over and sent.said is None and not self._draining and loop.time() < until:
+            late = loop.call_at(until, sent.follower.end)
+            try:
+                await self._fold_on(sent, until)
+            finally:
+                late.cancel()
 
-    async def _fold_on(self, sent: Sent) -> None:
+    async def _fold_on(self, sent: Sent, until: float) -> None:
         follower = sent.follower
         self._waiting.add(follower)
         try:
@@ -350,7 +353,7 @@ class Sends:
                         return
         finally:
             self._waiting.discard(follower)
-        if self._draining:
+        if self._draining or asyncio.get_running_loop().time() >= until:
             return
         # The position is not good any more: go on from the task as it is now.
         follower.close()

@@ -8,6 +8,7 @@ kill or a lost answer at any point.
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
@@ -61,18 +62,17 @@ def claim_for(
     message_id: str,
     key: str | None,
     idempotency: Idempotency,
-    fresh: str,
 ) -> Claim:
     """The claim of one send.
 
     params: the decoded request as JSON (never raw bytes, headers or the JSON-RPC id).  key: the
-    `Idempotency-Key` header. fresh: anything unique, used where nothing makes the send a repeat.
+    `Idempotency-Key` header.
     """
     whole = _digest(method, json.dumps(params, sort_keys=True, separators=(",", ":")))
     if key:
         return Claim(_digest("key", key), whole, renewable=False, kept=True)
     if idempotency == "header":
-        return Claim(_digest("once", fresh), whole, renewable=False, kept=False)
+        return Claim(secrets.token_hex(16), whole, renewable=False, kept=False)
     if idempotency == "message-id":
         return Claim(_digest("message", message_id), whole, renewable=True, kept=True)
     return Claim(whole, whole, renewable=True, kept=True)

@@ -25,7 +25,9 @@ __all__ = ["Feed", "Follower"]
 
 _log = logging.getLogger("switchroom.store")
 _FILL: Final = 500
-"""Entries read from the log at a time."""
+"""Entries read from the log at a time, at most; fewer where they are large."""
+_HELD: Final = 1024 * 1024
+"""Bytes of live entries that wait for one reader."""
 _CHECK: Final = 250
 """Tasks whose `seq` is compared in one round trip."""
 
@@ -33,13 +35,14 @@ _CHECK: Final = 250
 class Follower:
     """One reader of one task. Made by `Feed.subscribe`; close it when done."""
 
-    __slots__ = ("_ended", "_feed", "_limit", "_live", "_stale", "_waiter", "task_id")
+    __slots__ = ("_ended", "_feed", "_held", "_limit", "_live", "_stale", "_waiter", "task_id")
 
     def __init__(self, feed: Feed, task_id: str, limit: int) -> None:
         self._feed = feed
         self.task_id = task_id
         self._limit = limit
         self._live: deque[Entry] = deque()
+        self._held = 0
         self._waiter: asyncio.Future[None] | None = None
         self._stale = False
         self._ended = False
@@ -54,20 +57,22 @@ class Follower:
         marks = {after.mark}
         self._stale = self._stale or catch_up
         while self._live and self._live[0].seq <= after.seq:
-            self._live.popleft()
+            self._held -= len(self._live.popleft().data or b"")
         while True:
             if self._stale:
                 self._stale = False
                 entries = await self._feed.fill(self.task_id, last)
                 if entries is None:
                     return
-                self._stale = self._stale or len(entries) >= _FILL
+                # Where much is missing it comes in parts: ask again until nothing is.
+                self._stale = self._stale or bool(entries)
                 for entry in entries:
                     last = entry.position
                     marks.add(last.mark)
                     yield entry
             elif self._live:
                 entry = self._live.popleft()
+                self._held -= len(entry.data or b"")
                 if entry.seq == last.seq + 1 and entry.data is not None:
                     last = entry.position
                     marks.add(last.mark)
@@ -84,16 +89,17 @@ class Follower:
         self._feed.drop(self)
 
     def push(self, entry: Entry) -> None:
-        """A live entry. A reader that lags more than the limit behind is ended: it resumes by
-        id.
+        """A live entry. A reader that lags behind further than its limit reads the log instead:
+        that is where all entries are, so they need not wait here too.
         """
-        if len(self._live) >= self._limit:
+        self._held += len(entry.data or b"")
+        if len(self._live) >= self._limit or self._held > _HELD:
             self._live.clear()
-            self.end()
-            return
-        if not self._ended:
+            self._held = 0
+            self._stale = True
+        else:
             self._live.append(entry)
-            self._wake()
+        self._wake()
 
     def doubt(self) -> None:
         """Something may have been missed: the log is asked before the next entry."""
@@ -220,7 +226,7 @@ class Feed:
             self._subscriber.unsubscribe(self._keys.live(follower.task_id))
 
     async def since(self, task_id: str, position: Position) -> list[Entry] | None:
-        """At most `_FILL` entries after a position; None if it is not good (any more).
+        """Entries after a position; None if it is not good (any more).
 
         Raises StoreUnavailable.
         """
@@ -230,6 +236,7 @@ class Feed:
                 position.seq,
                 position.mark,
                 _FILL,
+                _HELD,
             )
         )
         if answer[0] != b"good":

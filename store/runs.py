@@ -424,7 +424,7 @@ class RunStore:
         """
         keys = self.tasks.keys
         (answer,) = await self.tasks.commit(
-            SCRIPTS.begin(keys.of_task(task_id), turn, run, deadline, self.tasks.lifetimes.open)
+            SCRIPTS.begin([keys.task(task_id)], turn, run, deadline)
         )
         outcome, _, *rest = answer
         if outcome != b"begun":

@@ -42,6 +42,11 @@ def _packed(commands: Sequence[tuple[str, bytes]]) -> bytes:
     return b"".join(packed)
 
 
+def _give_up(confirmed: asyncio.Future[None]) -> None:
+    if not confirmed.done():
+        confirmed.set_exception(StoreUnavailable(retry_after=1.0))
+
+
 class _Channel:
     __slots__ = ("confirmed", "on_message")
 
@@ -101,15 +106,14 @@ class Subscriber:
         mine = self._channels[name] = _Channel(on_message)
         self.round_trips += 1
         self._send("SUBSCRIBE", name)
+        late = asyncio.get_running_loop().call_later(self._patience, _give_up, mine.confirmed)
         try:
-            async with asyncio.timeout(self._patience):
-                await mine.confirmed
-        except TimeoutError as error:
-            self.unsubscribe(channel)
-            raise StoreUnavailable(retry_after=1.0) from error
-        except asyncio.CancelledError:
+            await mine.confirmed
+        except BaseException:
             self.unsubscribe(channel)
             raise
+        finally:
+            late.cancel()
 
     def unsubscribe(self, channel: str) -> None:
         name = channel.encode()

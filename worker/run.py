@@ -12,7 +12,6 @@ import logging
 import uuid
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Any
 
 from switchroom.agent import Agent, Declared, Retry, Run
 from switchroom.protocol.errors import InvalidAgentResponse
@@ -125,14 +124,16 @@ class _ActiveRun:
         self.job = job
         self.task_id = begun.task_id
         self.log: RunLog = runner._store.runs.open(begun, self.stop)
-        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._why: str | None = None
+        self._signal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
         self._heard = asyncio.get_running_loop().time()
 
     def stop(self, why: str) -> None:
         """Ends the run; the first reason counts."""
-        if not self._stopped.done():
-            self._stopped.set_result(why)
+        if self._why is None:
+            self._why = why
+            self._poke()
 
     async def go(self) -> JobOver:
         begun, limit = self._begun, self._runner._attempts
@@ -207,36 +208,37 @@ class _ActiveRun:
     async def _watch(self, agent: asyncio.Task[None]) -> str | None:
         """Waits for the agent's end, or the reason to end it. None: the agent ended by itself."""
         loop, declared = asyncio.get_running_loop(), self._runner._declared
-        begun_at = loop.time()
-        show_at = begun_at + self._settings.show_after.total_seconds()
-        ends_at = begun_at + (declared.run_limit or self._settings.run_limit).total_seconds()
+        limit = (declared.run_limit or self._settings.run_limit).total_seconds()
         silence = declared.inactivity_limit.total_seconds() if declared.inactivity_limit else None
-        while True:
-            now = loop.time()
-            if not self.log.shown and now >= show_at:
-                try:
-                    await self._working()
-                except RunEnded as ended:
-                    return ended.why
-            if now >= ends_at:
-                return "overrun"
-            if silence is not None and now >= self._heard + silence:
-                return "silent"
-            dues = [ends_at]
-            if not self.log.shown:
-                dues.append(show_at)
-            if silence is not None:
-                dues.append(self._heard + silence)
-            either: set[asyncio.Future[Any]] = {agent, self._stopped}
-            await asyncio.wait(
-                either,
-                timeout=max(0.0, min(dues) - now),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if agent.done():
-                return None
-            if self._stopped.done():
-                return self._stopped.result()
+        agent.add_done_callback(lambda _: self._poke())
+        timers = [loop.call_later(limit, self.stop, "overrun")]
+        show_at = loop.time() + self._settings.show_after.total_seconds()
+        if not self.log.shown:
+            timers.append(loop.call_at(show_at, self._poke))
+        try:
+            while True:
+                if agent.done():
+                    return None
+                if self._why is not None:
+                    return self._why
+                if not self.log.shown and loop.time() >= show_at:
+                    try:
+                        await self._working()
+                    except RunEnded as ended:
+                        return ended.why
+                if silence is not None:
+                    if loop.time() >= self._heard + silence:
+                        return "silent"
+                    timers.append(loop.call_at(self._heard + silence, self._poke))
+                self._signal = loop.create_future()
+                await self._signal
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def _poke(self) -> None:
+        if not self._signal.done():
+            self._signal.set_result(None)
 
     async def _quiet(self, agent: asyncio.Task[None]) -> None:
         """Cancels the agent and gives it its grace; then it is left alone, and cannot write."""

@@ -8,7 +8,7 @@ local h = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'turn', 'seq', '
 
 local function keep()
   for i = 14, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
-  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], ttl) end
+  for i = 1, (want == 'new' and #ARGV < 14) and 2 or 3 do redis.call('PEXPIRE', KEYS[i], ttl) end
 end
 
 if not h[1] then

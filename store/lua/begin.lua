@@ -1,5 +1,5 @@
 -- A worker that holds the lease of a turn begins an attempt: it raises the fence, so that it alone can append.
--- KEYS task log push   ARGV turn run_mark lease_deadline ttl
+-- KEYS task   ARGV turn run_mark lease_deadline
 -- -> begun|absent|stale|late, now, ...
 local turn, run = tonumber(ARGV[1]), ARGV[2]
 local h = redis.call('HMGET', KEYS[1], 'state', 'turn', 'done', 'run', 'fence', 'attempt')
@@ -11,7 +11,6 @@ if h[4] ~= run then
   if now > tonumber(ARGV[3]) then return {'late', now} end
   fence, attempt = fence + 1, attempt + 1
   redis.call('HSET', KEYS[1], 'fence', fence, 'attempt', attempt, 'run', run, 'n', 0)
-  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], ARGV[4]) end
 end
 local out = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'ts', 'seq', 'shown', 'cancel', 'base', 'base_seq', 'in')
 return {'begun', now, fence, attempt, unpack(out)}
