@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import httpx
 
-__all__ = ["Event", "Rpc", "answer_of", "message", "state_of"]
+__all__ = ["Event", "Rpc", "answer_in", "answer_of", "message", "state_of", "until"]
 
 _numbers = itertools.count(1)
 _PATIENCE = 60  # seconds; ends a test that would hang, and decides nothing else
@@ -69,6 +69,32 @@ class Event:
     def task_id(self) -> str:
         inner = next(iter(self.data.values()))
         return str(inner.get("id") or inner["taskId"])
+
+
+async def until(events: AsyncIterator[Event], text: str) -> list[Event]:
+    """The events up to and with the chunk `text`."""
+    seen = []
+    async for event in events:
+        seen.append(event)
+        if event.text == text:
+            return seen
+    raise AssertionError(f"the stream ended without {text!r}: {seen}")
+
+
+def answer_in(events: Iterable[Event]) -> str:
+    """The text of all artifacts, as a client puts it together that saw these events."""
+    artifacts: dict[str, str] = {}
+    for event in events:
+        if task := event.data.get("task"):
+            artifacts = {
+                artifact["artifactId"]: answer_of({"artifacts": [artifact]})
+                for artifact in task.get("artifacts", ())
+            }
+        elif update := event.data.get("artifactUpdate"):
+            ident = update["artifact"]["artifactId"]
+            before = artifacts[ident] if update.get("append") else ""
+            artifacts[ident] = before + event.text
+    return "".join(artifacts.values())
 
 
 class Rpc:

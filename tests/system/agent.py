@@ -39,5 +39,5 @@ async def agent(run: Run) -> AsyncIterator[Event]:
 
 
 async def opened(name: str) -> None:
-    while not (FOLDER / name).exists():
+    while not (FOLDER / name).exists():  # noqa: ASYNC110  # who opens it is another process
         await asyncio.sleep(0.01)

@@ -1,0 +1,321 @@
+"""Any process may die at any time. Clients see the end of their task, once, and no task is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.support.outage import FrailRedis, frail_redis
+from tests.support.processes import Deployment, Process, deployment, environment, processes
+from tests.support.rpc import Event, Rpc, answer_in, answer_of, message, state_of, until
+from tests.support.wait import wait_until
+from tests.system.conftest import AGENT, CARD, Gates
+
+pytestmark = pytest.mark.requires("redis-server")
+
+# A lease is what a worker's death costs, so it is short; the rest fits under it.
+SETTINGS = {
+    "LEASE": "3",
+    "REDIS_TIMEOUT": "1",
+    "POSITION_CHECK": "1",
+    "RECONCILE_EVERY": "1",
+    "DRAIN": "1",
+    "CANCEL_WAIT": "1",
+    "CANCEL_GRACE": "0.5",
+}
+WHOLE = "0 1 2 3 4 5 "
+
+
+@pytest.fixture(scope="module")
+def frail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrailRedis]:
+    with frail_redis(tmp_path_factory.mktemp("frail")) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def mortals(
+    tmp_path_factory: pytest.TempPathFactory, gates: Gates, frail: FrailRedis
+) -> AsyncIterator[Deployment]:
+    folder = tmp_path_factory.mktemp("mortals")
+    environ = {"TEST_GATES": str(gates.folder)}
+    with deployment(
+        folder, agent=AGENT, environ=environ, CARD=CARD, REDIS_URL=frail.url, **SETTINGS
+    ) as running:
+        await running.start(gateways=2, workers=2)
+        yield running
+
+
+@pytest.fixture(autouse=True)
+async def healed(mortals: Deployment) -> None:
+    """Whom the last test killed is replaced."""
+    await mortals.replace_the_dead()
+
+
+@pytest.fixture
+async def one(mortals: Deployment, healed: None) -> AsyncIterator[Rpc]:
+    async with Rpc(mortals.gateways[0].url) as client:
+        yield client
+
+
+@pytest.fixture
+async def other(mortals: Deployment, healed: None) -> AsyncIterator[Rpc]:
+    async with Rpc(mortals.gateways[1].url) as client:
+        yield client
+
+
+@pytest.fixture
+def gate(gates: Gates) -> str:
+    return gates.new()
+
+
+@pytest.fixture
+def params(gate: str) -> dict[str, Any]:
+    """A send whose answer is 0 to 5, held after 2 until the gate is open."""
+    return {"message": message(f"gate {gate} 3")}
+
+
+def runner(mortals: Deployment, seen: list[Event]) -> Process:
+    """The worker that runs the task of these events."""
+    (pid,) = (int(event.told.split()[1]) for event in seen if event.told.startswith("pid "))
+    (worker,) = (worker for worker in mortals.workers if worker.pid == pid)
+    return worker
+
+
+async def finished(client: Rpc, task_id: str) -> Any:
+    """The task, once it has completed."""
+
+    async def completed() -> Any:
+        task = await client.get(task_id)
+        assert state_of(task) in ("SUBMITTED", "WORKING", "COMPLETED"), task
+        return task if state_of(task) == "COMPLETED" else None
+
+    return await wait_until(completed, what="the task has completed", within=60)
+
+
+def ends(events: list[Event]) -> list[str]:
+    return [event.state for event in events if event.state in ("COMPLETED", "FAILED", "CANCELED")]
+
+
+class TestWorker:
+    async def test_killed_another_goes_on(
+        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
+    ) -> None:
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            victim = runner(mortals, seen)
+            await victim.kill()
+            gates.open(gate)
+            rest = [event async for event in events]
+        told = [event.told for event in rest if event.told]
+        assert told[0] == "Attempt 2 of 3: begun again."
+        assert told[1] != f"pid {victim.pid}"
+        assert ends(seen + rest) == ["COMPLETED"]
+        # The lost attempt's chunks are replaced, for whoever saw them and in the Task.
+        assert answer_in(seen + rest) == WHOLE
+        assert answer_of(await one.get(seen[0].task_id)) == WHOLE
+        assert [attempt for _, attempt, _ in gates.runs(seen[0].task_id)] == [1, 2]
+
+    async def test_told_to_stop_it_hands_its_runs_over(
+        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
+    ) -> None:
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            leaver = runner(mortals, seen)
+            assert await leaver.stop() == 0
+            gates.open(gate)
+            rest = [event async for event in events]
+        assert "worker stopped" in leaver.output
+        assert ends(seen + rest) == ["COMPLETED"]
+        assert answer_in(seen + rest) == WHOLE
+        assert answer_of(await one.get(seen[0].task_id)) == WHOLE
+        # Nothing went wrong with it, so no attempt is counted.
+        assert [attempt for _, attempt, _ in gates.runs(seen[0].task_id)] == [1, 1]
+
+    async def test_stopped_past_its_lease_it_writes_nothing_more(
+        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
+    ) -> None:
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            sleeper = runner(mortals, seen)
+            sleeper.send(signal.SIGSTOP)
+            gates.open(gate)
+            rest = [event async for event in events]
+        assert ends(seen + rest) == ["COMPLETED"]
+        task = await one.get(seen[0].task_id)
+        assert answer_of(task) == answer_in(seen + rest) == WHOLE
+        # It wakes with the gate open, and goes on with a run that is not its own any more.
+        sleeper.send(signal.SIGCONT)
+        assert await sleeper.stop() == 0
+        assert await one.get(seen[0].task_id) == task
+
+
+class TestGateway:
+    async def test_told_to_stop_it_ends_its_streams_and_answers_who_waits(
+        self, mortals: Deployment, one: Rpc, other: Rpc, gates: Gates, gate: str, params: Any
+    ) -> None:
+        leaver = mortals.gateways[0]
+        waiting = asyncio.create_task(one.send(f"gate {gate} 1"))
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            leaver.send(signal.SIGTERM)
+            seen += [event async for event in events]  # a clean end, without an error
+        assert ends(seen) == []
+        assert state_of((await waiting)["task"]) in ("SUBMITTED", "WORKING")
+        assert await leaver.ended() == 0
+        assert "gateway stopped" in leaver.output
+        gates.open(gate)
+        subscribed = {"id": seen[0].task_id}
+        position = seen[-1].id
+        rest = await other.whole_stream("SubscribeToTask", subscribed, Last_Event_ID=position)
+        assert "task" not in [event.kind for event in rest]
+        assert answer_in(seen + rest) == WHOLE
+        assert ends(seen + rest) == ["COMPLETED"]
+        done = await finished(other, (await waiting)["task"]["id"])
+        assert answer_of(done) == "0 1 "
+
+    async def test_killed_its_clients_go_on_at_another(
+        self, mortals: Deployment, one: Rpc, other: Rpc, gates: Gates, gate: str, params: Any
+    ) -> None:
+        seen: list[Event] = []
+        with pytest.raises(httpx.TransportError):
+            async with one.stream("SendStreamingMessage", params) as events:
+                seen = await until(events, "2 ")
+                await mortals.gateways[0].kill()
+                seen += [event async for event in events]
+        gates.open(gate)
+        position = seen[-1].id
+        # It repeats its send: that is the same task, and the same stream going on.
+        rest = await other.whole_stream("SendStreamingMessage", params, Last_Event_ID=position)
+        assert answer_in(seen + rest) == WHOLE
+        assert ends(seen + rest) == ["COMPLETED"]
+        assert len(gates.runs(seen[0].task_id)) == 1
+
+
+class TestRedis:
+    async def test_while_it_is_away_gateways_say_so_and_then_all_goes_on(
+        self,
+        mortals: Deployment,
+        frail: FrailRedis,
+        one: Rpc,
+        other: Rpc,
+        gates: Gates,
+        gate: str,
+        params: Any,
+    ) -> None:
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            task_id = seen[0].task_id
+            frail.stop()
+            meanwhile = {"message": message("echo later")}
+            await _says_unavailable(one, "GetTask", {"id": task_id})
+            await _says_unavailable(other, "ListTasks")
+            await _says_unavailable(other, "SendMessage", meanwhile)
+            await _says_unavailable(other, "SubscribeToTask", {"id": task_id})
+            assert (await other.http.get("/readyz")).status_code == 503
+            assert (await other.http.get("/livez")).status_code == 200
+            frail.start()
+            gates.open(gate)
+            rest = [event async for event in events]
+        assert ends(seen + rest) == ["COMPLETED"]
+        assert answer_in(seen + rest) == WHOLE
+        assert answer_of(await one.get(task_id)) == WHOLE
+        # What was refused may be sent again; the other gateway, too, has found it by itself.
+        sent = await _repeated(other, meanwhile)
+        assert answer_of(sent["task"]) == "later"
+        assert len(gates.runs(sent["task"]["id"])) == 1
+        assert all(process.alive for process in (*mortals.gateways, *mortals.workers))
+
+    async def test_silent_it_is_the_same(
+        self,
+        mortals: Deployment,
+        frail: FrailRedis,
+        one: Rpc,
+        other: Rpc,
+        gates: Gates,
+        gate: str,
+        params: Any,
+    ) -> None:
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            frail.pause()
+            try:
+                await _says_unavailable(one, "GetTask", {"id": seen[0].task_id})
+                await _says_unavailable(other, "SendMessage", {"message": message("echo x")})
+                assert (await other.http.get("/readyz")).status_code == 503
+            finally:
+                frail.resume()
+            gates.open(gate)
+            rest = [event async for event in events]
+        assert ends(seen + rest) == ["COMPLETED"]
+        assert answer_in(seen + rest) == WHOLE
+        assert answer_of(await other.get(seen[0].task_id)) == WHOLE
+        assert all(process.alive for process in (*mortals.gateways, *mortals.workers))
+
+    async def test_back_without_its_data_what_runs_is_restored(
+        self,
+        mortals: Deployment,
+        frail: FrailRedis,
+        one: Rpc,
+        gates: Gates,
+        gate: str,
+        params: Any,
+    ) -> None:
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            task_id = seen[0].task_id
+            frail.stop()
+            frail.start(empty=True)
+            gates.open(gate)
+            seen += [event async for event in events]
+        # Its position was lost with the data: the stream ended, if not with the task's end.
+        assert ends(seen) in ([], ["COMPLETED"])
+
+        async def restored() -> Any:
+            answer = (await one.post("GetTask", {"id": task_id})).json()
+            task = answer.get("result", {})
+            return task if state_of(task) == "COMPLETED" else None
+
+        task = await wait_until(restored, what="the task is back and has completed", within=60)
+        assert answer_of(task) == WHOLE
+        assert [text["parts"][0]["text"] for text in task["history"]][0] == f"gate {gate} 3"
+        assert len(gates.runs(task_id)) == 1
+        assert answer_of((await _repeated(one, {"message": message("echo new")}))["task"]) == "new"
+        assert all(process.alive for process in (*mortals.gateways, *mortals.workers))
+
+    @pytest.mark.parametrize("command", [["gateway", "--port", "0"], ["worker", AGENT]])
+    async def test_absent_at_the_start_it_is_one_sentence(
+        self, command: list[str], tmp_path: Path, gates: Gates
+    ) -> None:
+        environ = environment(REDIS_URL="redis://:secret@127.0.0.1:1", CARD=CARD)
+        environ["TEST_GATES"] = str(gates.folder)
+        with processes(tmp_path) as running:
+            process = running.switchroom(*command, environ=environ)
+            assert await process.ended() == 1
+        (sentence,) = process.output.splitlines()
+        assert sentence == (
+            "switchroom: Redis at 127.0.0.1:1 does not answer (Connection refused); is it running?"
+        )
+
+
+async def _says_unavailable(client: Rpc, method: str, params: Any = None) -> None:
+    response = await client.post(method, params)
+    assert response.status_code == 503, response.text
+    assert int(response.headers["retry-after"]) >= 1
+    assert response.json()["error"]["code"] == -32043
+
+
+async def _repeated(client: Rpc, params: Any) -> Any:
+    """The result of a send that is repeated for as long as it is refused with 503."""
+
+    async def taken() -> Any:
+        response = await client.post("SendMessage", params)
+        return response.json()["result"] if response.status_code == 200 else None
+
+    return await wait_until(taken, what="the send is accepted", within=60)
