@@ -323,14 +323,49 @@ async def test_a_client_that_takes_nothing_for_long_is_given_up() -> None:
 
 async def test_a_source_that_never_waits_lets_others_in() -> None:
     others = asyncio.Event()
+    had_to_wait = True
 
     async def stream() -> AsyncIterator[Event]:
+        nonlocal had_to_wait
         asyncio.get_running_loop().call_soon(others.set)
-        while not others.is_set():
+        for _ in range(1000):
             yield StreamItem(EVENT)
+            had_to_wait = not others.is_set()
 
-    async with asyncio.timeout(20):
-        assert (await listen_to_all(stream)).status_code == 200
+    await listen_to_all(stream)
+    assert not had_to_wait
+
+
+async def test_an_iterator_of_any_kind_is_closed() -> None:
+    class Source:
+        def __init__(self, *steps: Event | Exception) -> None:
+            self.steps = list(steps)
+            self.closed = 0
+
+        def __aiter__(self) -> Source:
+            return self
+
+        async def __anext__(self) -> Event:
+            if not self.steps:
+                raise StopAsyncIteration
+            step = self.steps.pop(0)
+            if isinstance(step, Exception):
+                raise step
+            return step
+
+        async def aclose(self) -> None:
+            self.closed += 1
+
+    class Handler:
+        async def dispatch(self, method: str, params: Json | None, context: CallContext) -> Answer:
+            return sources[-1]
+
+    sources: list[Source] = []
+    async with client_of(app_of(Handler())) as client:
+        for steps in ([], [StreamItem(EVENT)], [TaskNotFound()], [StreamItem(EVENT), KeyError()]):
+            sources.append(Source(*steps))  # type: ignore[arg-type]
+            await call(client, "SubscribeToTask")
+    assert [source.closed for source in sources] == [1, 1, 1, 1]
 
 
 # -- stopping
