@@ -23,12 +23,15 @@ How = Literal["before", "between", "lost"]
 class Cut:
     """Cuts the `at`th pipeline (from 1) that a lane sends from now on.
 
+    sent: for `between`, how many calls of the pipeline are applied; None is half of them.
     hit: whether the cut has come. An operation that passes with `hit` False was never cut, and is
-    through all its steps.
+    through all its steps.  calls: how many the pipeline held that was cut.
     """
 
-    def __init__(self, lane: GroupCommit, *, at: int, how: How) -> None:
+    def __init__(self, lane: GroupCommit, *, at: int, how: How, sent: int | None = None) -> None:
         self.hit = False
+        self.calls = 0
+        self._sent = sent
         self._left = at
         self._how = how
         self._lane = lane
@@ -42,10 +45,10 @@ class Cut:
         self._left -= 1
         if self._left != 0:
             return await self._send(calls)
-        self.hit = True
+        self.hit, self.calls = True, len(calls)
         match self._how:
             case "between":
-                await self._send(calls[: max(1, len(calls) // 2)])
+                await self._send(calls[: self._sent or max(1, len(calls) // 2)])
             case "lost":
                 await self._send(calls)
             case "before":
