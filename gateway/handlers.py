@@ -46,6 +46,7 @@ from switchroom.store.read import TaskView
 __all__ = ["DistributedHandler"]
 
 _PAGE = 50
+_LONGEST_ID = 100
 
 
 class DistributedHandler:
@@ -99,6 +100,7 @@ class DistributedHandler:
 
     def _send_request(self, params: Json | None) -> SendMessageRequest:
         request = decode(SendMessageRequest, params)
+        _check_id(request.message.task_id)
         configuration = request.configuration
         if configuration and (config := configuration.task_push_notification_config):
             if not self._card.capabilities.push_notifications:
@@ -154,6 +156,7 @@ class DistributedHandler:
         )
 
     async def _visible(self, task_id: str, context: CallContext) -> TaskView:
+        _check_id(task_id)
         view = await self._store.tasks.get(task_id, owner=context.owner)
         if view is None:
             raise TaskNotFound()
@@ -164,6 +167,7 @@ class DistributedHandler:
     async def cancel_task(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(CancelTaskRequest, params)
         tasks, task_id = self._store.tasks, request.id
+        _check_id(task_id)
         follower = await self._store.feed.subscribe(task_id)
         try:
             found, state = await tasks.request_cancel(task_id, owner=context.owner)
@@ -207,6 +211,7 @@ class DistributedHandler:
 
     async def subscribe_to_task(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(SubscribeToTaskRequest, params)
+        _check_id(request.id)
         follower = await self._store.feed.subscribe(request.id)
         try:
             view = await self._visible(request.id, context)
@@ -283,6 +288,12 @@ class DistributedHandler:
 
     async def get_extended_agent_card(self, params: Json | None, context: CallContext) -> Answer:
         raise ExtendedAgentCardNotConfigured()
+
+
+def _check_id(task_id: str) -> None:
+    """Nothing as long as this is a task's id; so it need not become a key or a channel."""
+    if len(task_id) > _LONGEST_ID:
+        raise TaskNotFound()
 
 
 def _not_cancelable(state: str) -> TaskNotCancelable:

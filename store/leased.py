@@ -186,9 +186,14 @@ class LeasedWorker(Worker):
         found = answer[2]
         for raw_id, blob in zip(found[::2], found[1::2], strict=True):
             job_id = raw_id.decode()
-            _, (task_id, turn), _, _, _ = deserialize_job_raw(
-                blob, deserializer=self.job_deserializer
-            )
+            try:
+                _, (task_id, turn), _, _, _ = deserialize_job_raw(
+                    blob, deserializer=self.job_deserializer
+                )
+            except Exception:
+                _log.exception("%s is no job of ours; dropped", job_id)
+                self._finish(LeasedJob(job_id, "", 0, blob, 0.0), JobOver())
+                continue
             if (mine := self.owned.get(job_id)) is not None:
                 mine.held_until = asked + self._lease  # it had lapsed, and nobody was faster
                 continue
@@ -214,16 +219,19 @@ class LeasedWorker(Worker):
             self.owned.pop(job.job_id, None)
             self._wake.set()
             if not job.lost:
-                # Should this be lost, the lease lapses and `begin` finds the turn over.
-                self._commit.soon(
-                    SCRIPTS.finish(
-                        self._keys_of(job),
-                        job.job_id,
-                        self._token,
-                        "" if over.again is None else round(over.again * 1000),
-                        self._keys.bell,
-                    )
-                )
+                self._finish(job, over)
+
+    def _finish(self, job: LeasedJob, over: JobOver) -> None:
+        # Should this be lost, the lease lapses and `begin` finds the turn over.
+        self._commit.soon(
+            SCRIPTS.finish(
+                self._keys_of(job),
+                job.job_id,
+                self._token,
+                "" if over.again is None else round(over.again * 1000),
+                self._keys.bell,
+            )
+        )
 
     def _keys_of(self, job: LeasedJob) -> list[str]:
         return [

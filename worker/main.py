@@ -52,8 +52,8 @@ async def _work(settings: Settings, agent: Agent | None, store: Store, stop: asy
         concurrency=settings.concurrency,
         on_renewed=on_renewed,
     )
-    while True:
-        with suppress(StoreUnavailable):
+    while not stop.is_set():
+        with suppress(StoreUnavailable):  # which it says only after it has waited
             await store.subscriber.subscribe(store.keys.control, runner.hear)
             break
     try:

@@ -50,8 +50,8 @@ class Runner:
 
     async def __call__(self, job: LeasedJob) -> JobOver:
         begun = await self._begin(job)
-        if begun is None:
-            return JobOver()
+        if isinstance(begun, JobOver):
+            return begun
         run = _ActiveRun(self, job, begun)
         self.active[job.job_id] = run
         try:
@@ -59,7 +59,7 @@ class Runner:
         finally:
             del self.active[job.job_id]
 
-    async def _begin(self, job: LeasedJob) -> Begun | None:
+    async def _begin(self, job: LeasedJob) -> Begun | JobOver:
         mark, pause = new_mark(), 0.05
         while True:
             try:
@@ -70,7 +70,8 @@ class Runner:
                 )
             except RunEnded as ended:
                 _log.debug("task %s turn %d: %s", job.task_id, job.turn, ended.why)
-                return None
+                # `late`: whoever holds the lease now runs it; if nobody does, it is still due.
+                return JobOver(again=0.0 if ended.why == "late" else None)
             except StoreUnavailable:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
