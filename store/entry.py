@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from switchroom.protocol.event import decode
@@ -34,8 +33,7 @@ class Position(NamedTuple):
         return cls(int(seq), mark) if 0 < len(mark) <= 64 and mark.isalnum() else None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry: dense `seq`, the writer's `mark`, `kind` (task, input, status, artifact,
     message), the new `state` or an empty string, the `turn`, and the event's bytes exactly as
     they are sent. `data` is None in a live announcement of a large event: read the log.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
 from switchroom.protocol.lifecycle import INTERRUPTED, TERMINAL
 from switchroom.protocol.model import TaskState
@@ -28,8 +28,7 @@ LIVE_LIMIT: Final = 32 * 1024
 Arg = str | bytes | int
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One command to send: its words, and the script to load should the server not know it."""
 
     words: tuple[Arg, ...]
