@@ -139,8 +139,6 @@ class _Stream:
 
     async def relay(self, frame: bytes) -> bool:
         """Write one event; False when it is the last one for this client."""
-        if self._gone:
-            return False
         await self.write(frame)
         self._count += 1
         if self._count % _IN_A_ROW == 0:
