@@ -149,10 +149,10 @@ class Store:
         self.clock.learn(seconds * 1000 + micros // 1000)
 
     async def ping(self, *, within: timedelta) -> bool:
-        """Whether Redis answers in time."""
+        """Whether Redis answers in time, and what it publishes reaches us: no send does without."""
         try:
             async with asyncio.timeout(within.total_seconds()):
-                return bool(await self._redis.ping())
+                return bool(await self._redis.ping()) and self.subscriber.connected
         except (RedisError, OSError, TimeoutError):
             return False
 

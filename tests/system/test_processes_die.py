@@ -23,7 +23,6 @@ pytestmark = pytest.mark.requires("redis-server")
 # A lease is what a worker's death costs, so it is short; the rest fits under it.
 SETTINGS = {
     "LEASE": "3",
-    "REDIS_TIMEOUT": "1",
     "POSITION_CHECK": "1",
     "RECONCILE_EVERY": "1",
     "DRAIN": "1",
@@ -31,6 +30,7 @@ SETTINGS = {
     "CANCEL_GRACE": "0.5",
 }
 WHOLE = "0 1 2 3 4 5 "
+LATER = message("echo later")
 
 
 @pytest.fixture(scope="module")
@@ -213,13 +213,7 @@ class TestRedis:
             seen = await until(events, "2 ")
             task_id = seen[0].task_id
             frail.stop()
-            meanwhile = {"message": message("echo later")}
-            await _says_unavailable(one, "GetTask", {"id": task_id})
-            await _says_unavailable(other, "ListTasks")
-            await _says_unavailable(other, "SendMessage", meanwhile)
-            await _says_unavailable(other, "SubscribeToTask", {"id": task_id})
-            assert (await other.http.get("/readyz")).status_code == 503
-            assert (await other.http.get("/livez")).status_code == 200
+            await _all_unavailable(one, other, task_id)
             frail.start()
             gates.open(gate)
             rest = [event async for event in events]
@@ -227,9 +221,10 @@ class TestRedis:
         assert answer_in(seen + rest) == WHOLE
         assert answer_of(await one.get(task_id)) == WHOLE
         # What was refused may be sent again; the other gateway, too, has found it by itself.
-        sent = await _repeated(other, meanwhile)
-        assert answer_of(sent["task"]) == "later"
-        assert len(gates.runs(sent["task"]["id"])) == 1
+        for client in (one, other):
+            again = await _repeated(client, {"message": LATER})
+            assert answer_of(again["task"]) == "later"
+            assert len(gates.runs(again["task"]["id"])) == 1
         assert all(process.alive for process in (*mortals.gateways, *mortals.workers))
 
     async def test_silent_it_is_the_same(
@@ -246,15 +241,14 @@ class TestRedis:
             seen = await until(events, "2 ")
             frail.pause()
             try:
-                await _says_unavailable(one, "GetTask", {"id": seen[0].task_id})
-                await _says_unavailable(other, "SendMessage", {"message": message("echo x")})
-                assert (await other.http.get("/readyz")).status_code == 503
+                await _all_unavailable(one, other, seen[0].task_id)
             finally:
                 frail.resume()
             gates.open(gate)
             rest = [event async for event in events]
         assert ends(seen + rest) == ["COMPLETED"]
         assert answer_in(seen + rest) == WHOLE
+        assert answer_of((await _repeated(other, {"message": LATER}))["task"]) == "later"
         assert answer_of(await other.get(seen[0].task_id)) == WHOLE
         assert all(process.alive for process in (*mortals.gateways, *mortals.workers))
 
@@ -304,11 +298,22 @@ class TestRedis:
         )
 
 
-async def _says_unavailable(client: Rpc, method: str, params: Any = None) -> None:
-    response = await client.post(method, params)
-    assert response.status_code == 503, response.text
-    assert int(response.headers["retry-after"]) >= 1
-    assert response.json()["error"]["code"] == -32043
+async def _all_unavailable(one: Rpc, other: Rpc, task_id: str) -> None:
+    """Every method that needs the store says 503 with Retry-After; and the probes tell apart."""
+    responses = await asyncio.gather(
+        one.post("GetTask", {"id": task_id}),
+        one.post("SendMessage", {"message": LATER}),
+        other.post("SendStreamingMessage", {"message": LATER}),
+        other.post("SubscribeToTask", {"id": task_id}),
+        other.post("ListTasks"),
+        other.post("CancelTask", {"id": task_id}),
+    )
+    for response in responses:
+        assert response.status_code == 503, response.text
+        assert int(response.headers["retry-after"]) >= 1
+        assert response.json()["error"]["code"] == -32043
+    assert (await other.http.get("/readyz")).status_code == 503
+    assert (await other.http.get("/livez")).status_code == 200
 
 
 async def _repeated(client: Rpc, params: Any) -> Any:
