@@ -33,8 +33,8 @@ class FrailRedis:
         """Again, at its old port."""
         if empty:
             shutil.rmtree(self._folder / "appendonlydir", ignore_errors=True)
-        options = ("--appendonly", "yes", "--port", self.url.rpartition(":")[2])
-        self._running.enter_context(running_server(self._folder, *options))
+        port = int(self.url.rpartition(":")[2])
+        self._running.enter_context(running_server(self._folder, "--appendonly", "yes", port=port))
 
     def pause(self) -> None:
         """It answers nothing, and keeps its connections: what a broken network looks like."""

@@ -16,11 +16,11 @@ __all__ = ["leaked", "running_server"]
 
 
 @contextmanager
-def running_server(folder: Path, *options: str) -> Iterator[str]:
+def running_server(folder: Path, *options: str, port: int = 0) -> Iterator[str]:
     """A redis-server (or valkey-server) on a free port, without persistence; yields its URL."""
     binary = shutil.which("redis-server") or shutil.which("valkey-server")
     assert binary, "no redis-server here"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
+    with socket.create_server(("127.0.0.1", port)) as probe:
         port = probe.getsockname()[1]
     process = subprocess.Popen(
         [
