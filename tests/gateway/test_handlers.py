@@ -26,6 +26,7 @@ from switchroom.protocol.methods import METHODS
 from switchroom.protocol.model import Json
 from tests.support.gateways import card_of
 from tests.support.house import House, message, text
+from tests.support.wait import wait_until
 
 SUBMITTED, WORKING = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"
 COMPLETED, CANCELED = "TASK_STATE_COMPLETED", "TASK_STATE_CANCELED"
@@ -309,16 +310,28 @@ async def test_what_has_ended_cannot_be_canceled(house: House, state: str) -> No
 
 
 async def test_two_cancels_at_once_give_both_callers_the_canceled_task(house: House) -> None:
-    async def silent(run: Run) -> str:
-        await asyncio.Event().wait()
+    both_have_asked = asyncio.Event()
+
+    async def tidy(run: Run) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await both_have_asked.wait()
         return ""
 
-    one, two = await house.both(silent), await house.gateway()
+    one, two = await house.both(tidy), await house.gateway()
     task = await one.send("wait", returnImmediately=True)
     await house.running(task["id"])
-    answers = await asyncio.gather(
+    asked = one.store.commit.round_trips, two.store.commit.round_trips
+    cancels = asyncio.gather(
         one.call("CancelTask", {"id": task["id"]}), two.call("CancelTask", {"id": task["id"]})
     )
+    await wait_until(
+        lambda: one.store.commit.round_trips > asked[0] and two.store.commit.round_trips > asked[1],
+        what="both gateways have asked for the cancel",
+    )
+    both_have_asked.set()
+    answers = await cancels
     assert answers[0] == answers[1]
     assert answers[0]["status"]["state"] == CANCELED
 
