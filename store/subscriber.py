@@ -28,6 +28,7 @@ __all__ = ["Subscriber"]
 _log = logging.getLogger("switchroom.store")
 _CHANNELS_AT_ONCE: Final = 500
 _LINGER: Final = 0.05
+_DOWN: Final = 0.5
 
 
 def _packed(commands: Sequence[tuple[str, bytes]]) -> bytes:
@@ -106,7 +107,10 @@ class Subscriber:
         mine = self._channels[name] = _Channel(on_message)
         self.round_trips += 1
         self._send("SUBSCRIBE", name)
-        late = asyncio.get_running_loop().call_later(self._patience, _give_up, mine.confirmed)
+        # While the connection is down a short wait may outlast it; a long one only delays the bad
+        # news.
+        patience = self._patience if self.connected else min(self._patience, _DOWN)
+        late = asyncio.get_running_loop().call_later(patience, _give_up, mine.confirmed)
         try:
             await mine.confirmed
         except BaseException:

@@ -202,7 +202,7 @@ class Settings(BaseModel):
     client_buffer: Count = 1_000
     """Events a slow client may lag behind before its stream is ended (it resumes by id)."""
 
-    redis_timeout: Seconds = timedelta(seconds=2)
+    redis_timeout: Seconds = timedelta(seconds=1.5)
     """How long one Redis command may take; below `lease`, or one slow command loses the runs."""
     position_check: Seconds = timedelta(seconds=10)
     """How often open streams are compared with the store, to find a lost last event."""

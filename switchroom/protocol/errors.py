@@ -133,7 +133,7 @@ class MethodNotImplemented(MethodNotFound):
     """A method of the specification that this server leaves out."""
 
     http, status, reason = 501, "UNIMPLEMENTED", "METHOD_NOT_IMPLEMENTED"
-    message = "This server does not implement the method"
+    message = "Method not implemented"
 
 
 class InvalidParams(ProtocolError):
