@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from urllib.parse import urlsplit
@@ -23,7 +22,7 @@ from switchroom.protocol.errors import (
 )
 from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import is_terminal, with_history
-from switchroom.protocol.model import Json, TaskState
+from switchroom.protocol.model import Json, TaskState, milliseconds
 from switchroom.protocol.params import (
     CancelTaskRequest,
     CreateTaskPushNotificationConfigRequest,
@@ -119,8 +118,7 @@ class DistributedHandler:
         request = decode(ListTasksRequest, params)
         state = request.status if request.status != TaskState.UNSPECIFIED else None
         after = request.status_timestamp_after
-        # Inclusive, and our status times are whole milliseconds: round up.
-        since = None if after is None else math.ceil(after.timestamp() * 1000)
+        since = None if after is None else milliseconds(after)
         size = request.page_size or _PAGE
         lists, owner = self._store.lists, context.owner
         filters = (request.context_id, state or "", "" if since is None else str(since))

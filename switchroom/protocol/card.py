@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 from annotated_types import MinLen
-from pydantic import FailFast
+from pydantic import FailFast, Field
 
 from switchroom.protocol.protojson import Array, Flag, Id, Model, OneOf, Struct, Text
 
@@ -62,7 +62,7 @@ class AgentCapabilities(Model):
 
     streaming: Flag | None = None
     push_notifications: Flag | None = None
-    extensions: Array[AgentExtension] = []
+    extensions: Array[AgentExtension] = Field(default_factory=list)
     extended_agent_card: Flag | None = None
 
 
@@ -186,7 +186,7 @@ class SecurityScheme(OneOf):
 class StringList(Model):
     """The scopes of one scheme in a requirement."""
 
-    list: Array[Text] = []
+    list: Array[Text] = Field(default_factory=list)
 
 
 class SecurityRequirement(Model):
@@ -202,10 +202,10 @@ class AgentSkill(Model):
     name: Text
     description: Text
     tags: Texts
-    examples: Array[Text] = []
-    input_modes: Array[Text] = []
-    output_modes: Array[Text] = []
-    security_requirements: Array[SecurityRequirement] = []
+    examples: Array[Text] = Field(default_factory=list)
+    input_modes: Array[Text] = Field(default_factory=list)
+    output_modes: Array[Text] = Field(default_factory=list)
+    security_requirements: Array[SecurityRequirement] = Field(default_factory=list)
 
 
 class AgentCard(Model):
@@ -219,9 +219,9 @@ class AgentCard(Model):
     documentation_url: Text | None = None
     capabilities: AgentCapabilities
     security_schemes: dict[Text, SecurityScheme] = {}
-    security_requirements: Array[SecurityRequirement] = []
+    security_requirements: Array[SecurityRequirement] = Field(default_factory=list)
     default_input_modes: Texts
     default_output_modes: Texts
     skills: Annotated[list[AgentSkill], FailFast(), MinLen(1)]
-    signatures: Array[AgentCardSignature] = []
+    signatures: Array[AgentCardSignature] = Field(default_factory=list)
     icon_url: Text | None = None

@@ -103,8 +103,8 @@ class Message(Model):
     role: Specified[Role]
     parts: Parts
     metadata: Struct | None = None
-    extensions: Array[Text] = []
-    reference_task_ids: Array[Text] = []
+    extensions: Array[Text] = Field(default_factory=list)
+    reference_task_ids: Array[Text] = Field(default_factory=list)
 
 
 class TaskStatus(Model):
@@ -123,7 +123,7 @@ class Artifact(Model):
     description: Text = ""
     parts: Parts
     metadata: Struct | None = None
-    extensions: Array[Text] = []
+    extensions: Array[Text] = Field(default_factory=list)
 
 
 class Task(Model):
@@ -132,8 +132,8 @@ class Task(Model):
     id: Id
     context_id: Text = ""
     status: TaskStatus
-    artifacts: Array[Artifact] = []
-    history: Array[Message] = []
+    artifacts: Array[Artifact] = Field(default_factory=list)
+    history: Array[Message] = Field(default_factory=list)
     metadata: Struct | None = None
 
 
@@ -178,7 +178,7 @@ class TaskPushNotificationConfig(Model):
 class SendMessageConfiguration(Model):
     """What the client asks of a send (§3.2.2). `history_length` 0 and None differ (§3.2.4)."""
 
-    accepted_output_modes: Array[Text] = []
+    accepted_output_modes: Array[Text] = Field(default_factory=list)
     task_push_notification_config: TaskPushNotificationConfig | None = None
     history_length: Count | None = None
     return_immediately: Flag = False

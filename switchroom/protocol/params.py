@@ -154,7 +154,7 @@ class ListTaskPushNotificationConfigsRequest(Model):
 class ListTaskPushNotificationConfigsResponse(Model):
     """The configs of a task."""
 
-    configs: Array[TaskPushNotificationConfig] = []
+    configs: Array[TaskPushNotificationConfig] = Field(default_factory=list)
     next_page_token: Text = ""
 
 

@@ -26,6 +26,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from annotated_types import MaxLen, MinLen
@@ -187,7 +188,14 @@ def _rfc3339(value: datetime) -> str:
 
 def timestamp(ms: int) -> str:
     """`ms` milliseconds after the epoch as A2A writes it: ``2026-01-02T03:04:05.678Z`` (§5.6.1)."""
-    return _rfc3339(_EPOCH + timedelta(milliseconds=ms))
+    seconds, rest = divmod(ms, 1000)
+    return f"{_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    # Many events share a second, and its digits are most of the work.
+    return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def milliseconds(moment: datetime) -> int:
