@@ -7,9 +7,10 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from urllib.parse import urlsplit
 
+from switchroom.gateway.answers import Answers, ClosingStream
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem
-from switchroom.gateway.sends import ClosingStream, Sends
+from switchroom.gateway.sends import Sends
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import (
     ExtendedAgentCardNotConfigured,
@@ -56,6 +57,7 @@ class DistributedHandler:
         self._settings = settings
         self._card = card
         self._sends = Sends(store, settings)
+        self._answers = Answers(store, settings)
         self._methods: dict[str, Callable[[Json | None, CallContext], Awaitable[Answer]]] = {
             "SendMessage": self.send_message,
             "SendStreamingMessage": self.send_streaming_message,
@@ -72,7 +74,7 @@ class DistributedHandler:
 
     def drain(self) -> None:
         """This gateway goes away: blocking sends are answered with the Task as it is."""
-        self._sends.drain()
+        self._answers.drain()
 
     async def dispatch(self, method: str, params: Json | None, context: CallContext) -> Answer:
         answer = self._methods.get(method)
@@ -88,14 +90,14 @@ class DistributedHandler:
         at_once = bool(configuration and configuration.return_immediately)
         sent = await self._sends.accept("SendMessage", request, context, shown=at_once)
         history = configuration.history_length if configuration else None
-        return await self._sends.answer(sent, history=history, wait=not at_once)
+        return await self._answers.answer(sent, history=history, wait=not at_once)
 
     async def send_streaming_message(self, params: Json | None, context: CallContext) -> Answer:
         request = self._send_request(params)
         sent = await self._sends.accept("SendStreamingMessage", request, context, shown=False)
         history = request.configuration.history_length if request.configuration else None
         after = Position.parse(context.last_event_id)
-        return self._sends.stream(sent, history=history, after=after)
+        return self._answers.stream(sent, history=history, after=after)
 
     def _send_request(self, params: Json | None) -> SendMessageRequest:
         request = decode(SendMessageRequest, params)
