@@ -23,7 +23,7 @@ from tests.support.redis import leaked
 from tests.support.rpc import Rpc
 
 AGENT = "tests/system/agent.py"
-CARD = "examples/scripted.json"
+CARD = "tests/system/agent.json"
 
 
 @pytest.hookimpl(wrapper=True)

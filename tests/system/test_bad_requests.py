@@ -23,8 +23,7 @@ pytestmark = pytest.mark.requires("redis-server")
 V1 = {"A2A-Version": "1.0"}
 JSON = {**V1, "Content-Type": "application/json"}
 PARSE, REQUEST, METHOD, PARAMS = -32700, -32600, -32601, -32602
-CONTENT_TYPE, VERSION, PUSH, NOT_FOUND = -32005, -32009, -32003, -32001
-UNSUPPORTED = -32004
+CONTENT_TYPE, VERSION, NO_CARD, NOT_FOUND = -32005, -32009, -32007, -32001
 LIMIT = 10 * 1024 * 1024
 
 
@@ -141,6 +140,7 @@ async def test_versions(one: Rpc) -> None:
 
 # For each method: params that are wrong, and what each is answered with.
 GOOD = message("echo x")
+HOOK = "https://example.com/hook"
 BAD_PARAMS: dict[str, list[tuple[Any, int]]] = {
     "SendMessage": [
         (None, PARAMS),
@@ -167,13 +167,8 @@ BAD_PARAMS: dict[str, list[tuple[Any, int]]] = {
         ({"message": {**GOOD, "taskId": "no such task"}}, NOT_FOUND),
         ({"message": {**GOOD, "taskId": "}{:*?[a]\n\x00"}}, NOT_FOUND),
         ({"message": {**GOOD, "taskId": "x" * 10_000}}, NOT_FOUND),
-        (
-            {
-                "message": GOOD,
-                "configuration": {"taskPushNotificationConfig": {"url": "https://example.com"}},
-            },
-            PUSH,
-        ),
+        ({"message": GOOD, "configuration": {"taskPushNotificationConfig": {}}}, PARAMS),
+        ({"message": GOOD, "configuration": {"taskPushNotificationConfig": {"url": "x"}}}, PARAMS),
     ],
     "GetTask": [
         (None, PARAMS),
@@ -218,11 +213,38 @@ BAD_PARAMS: dict[str, list[tuple[Any, int]]] = {
         ({"id": 7}, PARAMS),
         ({"id": "no such task"}, NOT_FOUND),
     ],
-    "CreateTaskPushNotificationConfig": [(None, PUSH), ({"url": 1}, PUSH)],
-    "GetTaskPushNotificationConfig": [(None, PUSH), ({"id": 1}, PUSH)],
-    "ListTaskPushNotificationConfigs": [(None, PUSH), ({"taskId": 1}, PUSH)],
-    "DeleteTaskPushNotificationConfig": [(None, PUSH), ({"id": []}, PUSH)],
-    "GetExtendedAgentCard": [(None, UNSUPPORTED), ({"x": 1}, UNSUPPORTED)],
+    "CreateTaskPushNotificationConfig": [
+        (None, PARAMS),
+        ({"taskId": "x"}, PARAMS),
+        ({"taskId": "", "url": HOOK}, PARAMS),
+        ({"taskId": "x", "url": 1}, PARAMS),
+        ({"taskId": "x", "url": "nowhere"}, PARAMS),
+        ({"taskId": "x", "url": "file:///etc/passwd"}, PARAMS),
+        ({"taskId": "x", "url": HOOK, "authentication": {}}, PARAMS),
+        ({"taskId": "x", "pushNotificationConfig": {"url": HOOK}}, PARAMS),
+        ({"taskId": "no such task", "url": HOOK}, NOT_FOUND),
+    ],
+    "GetTaskPushNotificationConfig": [
+        (None, PARAMS),
+        ({"taskId": "x"}, PARAMS),
+        ({"id": "x"}, PARAMS),
+        ({"taskId": {}, "id": "x"}, PARAMS),
+        ({"taskId": "no such task", "id": "x"}, NOT_FOUND),
+    ],
+    "ListTaskPushNotificationConfigs": [
+        (None, PARAMS),
+        ({"taskId": ""}, PARAMS),
+        ({"taskId": 1}, PARAMS),
+        ({"taskId": "x", "pageSize": "y"}, PARAMS),
+        ({"taskId": "no such task"}, NOT_FOUND),
+    ],
+    "DeleteTaskPushNotificationConfig": [
+        (None, PARAMS),
+        ({"taskId": "x"}, PARAMS),
+        ({"taskId": "x", "id": []}, PARAMS),
+        ({"taskId": "no such task", "id": "x"}, NOT_FOUND),
+    ],
+    "GetExtendedAgentCard": [(None, NO_CARD), ({"x": 1}, NO_CARD), ({"tenant": 1}, PARAMS)],
 }
 BAD_PARAMS["SendStreamingMessage"] = BAD_PARAMS["SendMessage"]
 

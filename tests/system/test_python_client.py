@@ -14,7 +14,11 @@ import pytest
 from a2a.client import Client, ClientConfig, create_client
 from a2a.types.a2a_pb2 import (
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     Message,
     Part,
@@ -28,8 +32,8 @@ from a2a.types.a2a_pb2 import (
     TaskState,
 )
 from a2a.utils.errors import (
+    ExtendedAgentCardNotConfiguredError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -238,7 +242,31 @@ async def test_errors_are_the_ones_the_client_knows(client: Client, streaming: C
         await send(client, "echo x", task_id=ended.id, context_id="another")
     with pytest.raises(InvalidParamsError):
         await client.list_tasks(ListTasksRequest(page_size=101))
-    with pytest.raises(PushNotificationNotSupportedError):
+    with pytest.raises(ExtendedAgentCardNotConfiguredError):
+        await client.get_extended_agent_card(GetExtendedAgentCardRequest())
+
+
+async def test_push_configs_are_kept(client: Client) -> None:
+    task = await task_of(client, "ask")
+    made = [
         await client.create_task_push_notification_config(
-            TaskPushNotificationConfig(task_id=ended.id, url="https://example.com/hook")
+            TaskPushNotificationConfig(task_id=task.id, url=f"https://example.com/{name}")
+        )
+        for name in ("a", "b")
+    ]
+    assert made[0].id != made[1].id
+    found = await client.get_task_push_notification_config(
+        GetTaskPushNotificationConfigRequest(task_id=task.id, id=made[0].id)
+    )
+    assert found.url == "https://example.com/a"
+    await client.delete_task_push_notification_config(
+        DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=made[0].id)
+    )
+    left = await client.list_task_push_notification_configs(
+        ListTaskPushNotificationConfigsRequest(task_id=task.id)
+    )
+    assert [config.id for config in left.configs] == [made[1].id]
+    with pytest.raises(TaskNotFoundError):
+        await client.get_task_push_notification_config(
+            GetTaskPushNotificationConfigRequest(task_id=task.id, id=made[0].id)
         )
