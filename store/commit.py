@@ -163,6 +163,10 @@ class GroupCommit:
         answers: list[Any] = []
         self.round_trips += 1
         try:
+            if _was_closed(connection):
+                # By a Redis that has restarted. Nothing of this pipeline can have reached it, so
+                # unlike later this is no reason to refuse.
+                await connection.disconnect(nowait=True)
             # One timer for the whole pipeline: redis-py's own would be one per answer.
             async with asyncio.timeout(self._patience):
                 packed = [
@@ -184,6 +188,14 @@ class GroupCommit:
                 self._clock.learn(answer[1])
                 break
         return answers
+
+
+def _was_closed(connection: AbstractConnection) -> bool:
+    """Whether the server has closed the connection while it was idle."""
+    reader = connection._reader
+    return isinstance(reader, asyncio.StreamReader) and (
+        reader.at_eof() or reader.exception() is not None
+    )
 
 
 _PASSING: Final = (ReadOnlyError, OutOfMemoryError)

@@ -284,11 +284,13 @@ class LeasedWorker(Worker):
     async def put_back(self, job: LeasedJob) -> None:
         """Writes a forgotten job anew, under our lease; loses it if another has it by now."""
         asked = time.monotonic()
-        (answer,) = await self._commit(
-            SCRIPTS.putback(
-                self._keys_of(job), job.job_id, job.blob, self._job_ttl, self._lease_ms, self._token
-            )
+        write = SCRIPTS.putback(
+            self._keys_of(job), job.job_id, job.blob, self._job_ttl, self._lease_ms, self._token
         )
+        try:
+            (answer,) = await self._commit(write)
+        except StoreUnavailable:
+            return  # away again: the next renewal finds it gone again
         if answer[0] == b"held":
             job.held_until = asked + self._lease
         else:

@@ -4,7 +4,8 @@
     reply X         answers with a Message instead of a task
 
 Anything else is done as examples/scripted.py does it. Every run leaves a line in the file `runs`
-beside the gates: task id, turn, attempt and process id.
+beside the gates (task id, turn, attempt and process id), and one that is cancelled while it waits
+a line in `cancelled` (task id and process id).
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ FOLDER = Path(os.environ["TEST_GATES"])
 
 
 async def agent(run: Run) -> AsyncIterator[Event]:
-    with (FOLDER / "runs").open("a") as runs:
-        runs.write(f"{run.task_id} {run.turn} {run.attempt} {os.getpid()}\n")
+    leave("runs", f"{run.task_id} {run.turn} {run.attempt} {os.getpid()}")
     match run.text.split():
         case ["gate", name, count]:
             yield run.status(f"pid {os.getpid()}")
             for number in range(int(count)):
                 yield f"{number} "
-            await opened(name)
+            try:
+                await opened(name)
+            except asyncio.CancelledError:
+                leave("cancelled", f"{run.task_id} {os.getpid()}")
+                raise
             for number in range(int(count), 2 * int(count)):
                 yield f"{number} "
         case ["reply", *words]:
@@ -41,3 +45,8 @@ async def agent(run: Run) -> AsyncIterator[Event]:
 async def opened(name: str) -> None:
     while not (FOLDER / name).exists():  # noqa: ASYNC110  # who opens it is another process
         await asyncio.sleep(0.01)
+
+
+def leave(name: str, line: str) -> None:
+    with (FOLDER / name).open("a") as file:
+        file.write(f"{line}\n")

@@ -53,9 +53,16 @@ class Gates:
 
     def runs(self, task_id: str) -> list[tuple[int, int, int]]:
         """(turn, attempt, process id) of each time the agent was begun for this task."""
-        lines = (self.folder / "runs").read_text().splitlines()
-        rows = [line.split() for line in lines]
-        return [(int(t), int(a), int(pid)) for ident, t, a, pid in rows if ident == task_id]
+        return [(turn, attempt, pid) for turn, attempt, pid in self._lines("runs", task_id)]
+
+    def cancelled(self, task_id: str) -> list[int]:
+        """The process ids in which the agent was cancelled while it waited at a gate."""
+        return [pid for (pid,) in self._lines("cancelled", task_id)]
+
+    def _lines(self, name: str, task_id: str) -> list[list[int]]:
+        file = self.folder / name
+        rows = (line.split() for line in file.read_text().splitlines()) if file.exists() else ()
+        return [[int(word) for word in words] for ident, *words in rows if ident == task_id]
 
 
 @pytest.fixture(scope="session")

@@ -61,6 +61,24 @@ async def test_each_position_of_a_stream_is_good_at_the_other_gateway(
     assert await other.error("SubscribeToTask", subscribed) == -32004
 
 
+async def test_who_leaves_after_every_event_misses_none(
+    one: Rpc, other: Rpc, gates: Gates, gate: str
+) -> None:
+    task_id, seen = await begun(one, f"gate {gate} 20")
+    for number in range(100):
+        headers = {"Last_Event_ID": seen[-1].id}
+        client = (one, other)[number % 2]
+        async with client.stream("SubscribeToTask", {"id": task_id}, **headers) as events:
+            seen.append(await anext(events))
+        if seen[-1].text == "10 ":
+            gates.open(gate)
+        if seen[-1].state == "COMPLETED":
+            break
+    texts = [event.text for event in seen if event.text]
+    assert texts == [f"{number} " for number in range(40)]
+    assert seen[-1].state == "COMPLETED"
+
+
 @pytest.mark.parametrize("position", [None, "1.0000", "99999.abc", "x", "-1", "é".encode()])
 async def test_who_comes_back_without_a_good_position_gets_the_task_first(
     position: Any, one: Rpc, other: Rpc, gates: Gates, gate: str

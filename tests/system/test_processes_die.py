@@ -155,6 +155,38 @@ class TestWorker:
         assert await sleeper.stop() == 0
         assert await one.get(seen[0].task_id) == task
 
+    async def test_stopped_it_does_not_hold_up_a_cancel(
+        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
+    ) -> None:
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            sleeper = runner(mortals, seen)
+            sleeper.send(signal.SIGSTOP)
+            try:
+                canceled = await one.call("CancelTask", {"id": seen[0].task_id})
+            finally:
+                sleeper.send(signal.SIGCONT)
+            gates.open(gate)
+            rest = [event async for event in events]
+        assert state_of(canceled) == "CANCELED"
+        assert ends(seen + rest) == ["CANCELED"]
+        assert await sleeper.stop() == 0
+        assert await one.get(seen[0].task_id) == canceled
+
+    async def test_with_none_left_a_task_waits_for_the_next(
+        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
+    ) -> None:
+        await asyncio.gather(*(worker.kill() for worker in mortals.workers))
+        gates.open(gate)
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = [await anext(events)]
+            assert seen[0].state == "SUBMITTED"
+            await mortals.replace_the_dead()
+            seen += [event async for event in events]
+        assert ends(seen) == ["COMPLETED"]
+        assert answer_in(seen) == WHOLE
+        assert len(gates.runs(seen[0].task_id)) == 1
+
 
 class TestGateway:
     async def test_told_to_stop_it_ends_its_streams_and_answers_who_waits(
@@ -196,6 +228,25 @@ class TestGateway:
         assert answer_in(seen + rest) == WHOLE
         assert ends(seen + rest) == ["COMPLETED"]
         assert len(gates.runs(seen[0].task_id)) == 1
+
+    async def test_killed_a_blocking_send_may_be_repeated_at_another(
+        self, mortals: Deployment, one: Rpc, other: Rpc, gates: Gates, gate: str
+    ) -> None:
+        params = {"message": message(f"gate {gate} 3", contextId=gate)}
+        waiting = asyncio.create_task(one.post("SendMessage", params))
+
+        async def listed() -> Any:
+            return (await other.call("ListTasks", {"contextId": gate}))["tasks"]
+
+        (task,) = await wait_until(listed, what="the task is listed")
+        await mortals.gateways[0].kill()
+        with pytest.raises(httpx.TransportError):
+            await waiting
+        gates.open(gate)
+        again = await other.call("SendMessage", params)
+        assert again["task"]["id"] == task["id"]
+        assert answer_of(again["task"]) == WHOLE
+        assert len(gates.runs(task["id"])) == 1
 
 
 class TestRedis:
@@ -250,6 +301,32 @@ class TestRedis:
         assert answer_in(seen + rest) == WHOLE
         assert answer_of((await _repeated(other, {"message": LATER}))["task"]) == "later"
         assert answer_of(await other.get(seen[0].task_id)) == WHOLE
+        assert all(process.alive for process in (*mortals.gateways, *mortals.workers))
+
+    async def test_away_for_longer_than_a_lease_runs_are_given_up_and_begun_again(
+        self,
+        mortals: Deployment,
+        frail: FrailRedis,
+        one: Rpc,
+        gates: Gates,
+        gate: str,
+        params: Any,
+    ) -> None:
+        async with one.stream("SendStreamingMessage", params) as events:
+            seen = await until(events, "2 ")
+            task_id, worker = seen[0].task_id, runner(mortals, seen)
+            frail.stop()
+            await wait_until(
+                lambda: gates.cancelled(task_id) == [worker.pid],
+                what="the worker has stopped an agent whose task another might run by now",
+            )
+            frail.start()
+            gates.open(gate)
+            rest = [event async for event in events]
+        assert ends(seen + rest) == ["COMPLETED"]
+        assert answer_in(seen + rest) == WHOLE
+        assert answer_of(await one.get(task_id)) == WHOLE
+        assert len(gates.runs(task_id)) == 2
         assert all(process.alive for process in (*mortals.gateways, *mortals.workers))
 
     async def test_back_without_its_data_what_runs_is_restored(
