@@ -13,14 +13,14 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from switchroom.protocol.errors import InvalidAgentResponse
 from switchroom.protocol.event import decode, encode, kind_of
 from switchroom.protocol.lifecycle import fold, is_interrupted, is_terminal, may_follow
 from switchroom.protocol.model import Json, TaskState, timestamp
 from switchroom.store.commit import StoreUnavailable
-from switchroom.store.scripts import ANSWERED, SCRIPTS
+from switchroom.store.scripts import ANSWERED, SCRIPTS, Call
 from switchroom.store.tasks import TaskStore, new_mark
 from switchroom.store.turn import TurnInput
 
@@ -63,8 +63,8 @@ class LogLimits:
 class Begun:
     """An attempt that has begun.
 
-    base: the task as it stood when the turn began (JSON bytes, empty for turn 1).  input: what
-    the turn was asked.
+    base: the task as it stood when the turn began (JSON bytes, empty for turn 1).  claim: the
+    digest that its send goes by.  input: what the turn was asked.
     """
 
     task_id: str
@@ -81,6 +81,7 @@ class Begun:
     cancel: bool
     base: bytes
     base_seq: int
+    claim: str
     input: TurnInput
 
     def task(self) -> Json:
@@ -124,8 +125,8 @@ class RunLog:
         self._fence, self._run, self._n, self._seq = begun.fence, begun.run, 0, begun.seq
         self._pending: list[_Written] = []
         self._pending_bytes = 0
-        self._size = len(begun.base)
-        self._snapshot_size, self._tail = len(begun.base), 0
+        self._size = self._snapshot_size = len(encode(self.task))
+        self._tail = 0
         self._anew = begun.attempt > 1
         self._kept: deque[tuple[int, int]] = deque()
         self._kept_bytes = 0
@@ -149,20 +150,24 @@ class RunLog:
         Raises RunEnded, TooLarge, and InvalidAgentResponse for an event that may not follow.
         """
         self._check()
+        if self.ended:
+            raise InvalidAgentResponse(f"nothing may follow {self.state} in a turn")
         kind, state = kind_of(event), ""
         if kind == "status":
             status = event["statusUpdate"]["status"]
             state = status["state"]
             if not may_follow(self.state, state):
                 raise InvalidAgentResponse(f"{state} may not follow {self.state}")
-            self._ts = max(self._store.clock.now(), self._ts)
+            # Each state has a time of its own: lists tell by it who left and who came back.
+            self._ts = max(self._store.clock.now(), self._ts + (state != self.state))
             status["timestamp"] = timestamp(self._ts)
         elif kind != "artifact":
             raise InvalidAgentResponse(f"a {kind} may not follow {self.state}")
         data = encode(event)
         if len(data) > self._limits.event:
             raise TooLarge(f"one event of {len(data)} bytes is above SWITCHROOM_EVENT_LIMIT")
-        if self._size + len(data) > self._limits.task:
+        # Its end must always fit: a task that cannot even fail would run for ever.
+        if self._size + len(data) > self._limits.task and not is_terminal(state):
             raise TooLarge(
                 f"the task has grown above SWITCHROOM_TASK_LIMIT ({self._limits.task} bytes)"
             )
@@ -171,10 +176,7 @@ class RunLog:
         if state:
             self.state = state
         self.shown = True
-        self._pending.append(_Written(kind, state, self._ts, data))
-        self._pending_bytes += len(data)
-        if self._sender is None:
-            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+        self._put(_Written(kind, state, self._ts, data))
         if len(self._pending) >= _GATHER or self._pending_bytes >= _GATHER_BYTES:
             self._drained.clear()
             await self._drained.wait()
@@ -190,20 +192,9 @@ class RunLog:
         data = encode(event)
         if len(data) > self._limits.event:
             raise TooLarge(f"a message of {len(data)} bytes is above SWITCHROOM_EVENT_LIMIT")
-        written = [_Written("message", ANSWERED, max(self._store.clock.now(), self._ts), data)]
-        outcome = await self._append(written, show=False)
-        if outcome == "shown":
-            self.shown = True
-            return False
-        if outcome == "ok":
-            self.state = ANSWERED
-            return True
-        if outcome == "lost":
-            # Nothing of this task was ever visible, and the store has forgotten it: its sender will
-            # ask again.
-            outcome = "absent"
-        self._stop(outcome)
-        raise RunEnded(outcome)
+        self._put(_Written("message", ANSWERED, max(self._store.clock.now(), self._ts), data))
+        await self.flush()
+        return self.state == ANSWERED
 
     async def flush(self) -> None:
         """Returns when all that was written is in the store. Raises RunEnded."""
@@ -231,6 +222,21 @@ class RunLog:
             self._sender.cancel()
             await asyncio.wait([self._sender])
 
+    def _put(self, written: _Written) -> None:
+        self._pending.append(written)
+        self._pending_bytes += len(written.data)
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+
+    def _take(self) -> list[_Written]:
+        """What goes out next: all that waits, but a Message alone, since only its outcome says
+        whether anything may follow.
+        """
+        count = 1 if self._pending[0].kind == "message" else len(self._pending)
+        batch, self._pending = self._pending[:count], self._pending[count:]
+        self._pending_bytes = sum(len(written.data) for written in self._pending)
+        return batch
+
     def _check(self) -> None:
         if self.stopped is not None:
             raise RunEnded(self.stopped)
@@ -244,11 +250,21 @@ class RunLog:
     async def _send_all(self) -> None:
         try:
             while self._pending and self.stopped is None:
-                batch, self._pending, self._pending_bytes = self._pending, [], 0
+                batch = self._take()
                 self._drained.set()
-                match await self._append(batch, show=True):
+                answers = batch[0].kind == "message"
+                match await self._append(batch, show=not answers):
+                    case "ok" if answers:
+                        # Whoever wanted to show the task meanwhile came too late.
+                        self.state, self._pending, self._pending_bytes = ANSWERED, [], 0
                     case "ok":
                         pass
+                    case "shown":
+                        self.shown = True
+                    case "lost" if answers:
+                        # Nothing of this task was ever visible, and the store has forgotten it:
+                        # its sender will ask again.
+                        self._stop("absent")
                     case "lost":
                         await self._restore()
                     case outcome:
@@ -300,14 +316,7 @@ class RunLog:
                     begun.owner, begun.context_id, state, task_id=begun.task_id, at=batch[-1].ts
                 ),
             )
-        pause = 0.05
-        while True:
-            try:
-                answer = (await self._store.commit(*calls))[-1]
-                break
-            except StoreUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+        answer = (await self._commit(*calls))[-1]
         outcome = str(answer[0].decode())
         if outcome == "ok":
             self._n += len(batch)
@@ -346,67 +355,52 @@ class RunLog:
 
     async def _restore(self) -> None:
         """Writes the task anew, with all events written so far in it."""
-        begun, store = self._begun, self._store
-        run = new_mark()
+        begun, store, run = self._begun, self._store, new_mark()
+        # All that is pending is folded already; a snapshot that holds it needs no append of it.
+        # What comes while the answer is awaited is not in it: a repeat sends the same snapshot.
+        self._pending, self._pending_bytes = [], 0
+        state, ts, task = self.state, self._ts, encode(self.task)
+        done = self.ended
+        if done:
+            snapshot: tuple[str | bytes | int, ...] = ("base", task)
+        else:
+            snapshot = ("base", begun.base, "base_seq", begun.base_seq, "snap", task)
+        restore = SCRIPTS.restore(
+            store.keys.of_task(begun.task_id),
+            self._fence,
+            self._run,
+            run,
+            self._seq,
+            "1" if done else "0",
+            store.lifetimes.ended if is_terminal(state) else store.lifetimes.open,
+            store.keys.live(begun.task_id),
+            begun.claim,
+            begun.turn,
+            *("owner", begun.owner, "ctx", begun.context_id, "state", state, "ts", ts),
+            *("turn", begun.turn, "done", begun.turn if done else begun.turn - 1),
+            *("attempt", begun.attempt, "shown", "1", "in", begun.input.encode()),
+            *snapshot,
+        )
+        entering = store.lists.entering(
+            begun.owner, begun.context_id, state, task_id=begun.task_id, at=ts
+        )
+        answer = (await self._commit(store.look_at(begun.task_id), entering, restore))[-1]
+        if answer[0] == b"restored":
+            self._fence, self._run, self._n, self._seq = answer[2], run, 0, answer[3]
+            self._snapshot_size, self._tail, self._size = len(task), 0, len(task)
+            self._listed = {state}
+        else:
+            self._stop("fenced")
+
+    async def _commit(self, *calls: Call) -> list[Any]:
+        """Sends calls that may be repeated, until their answer is known."""
         pause = 0.05
         while True:
-            # All that is pending is folded already; a snapshot that holds it needs no append of it.
-            self._pending, self._pending_bytes = [], 0
-            ended = self.ended
-            task = encode(self.task)
-            fields: tuple[str | bytes | int, ...] = (
-                *(
-                    "owner",
-                    begun.owner,
-                    "ctx",
-                    begun.context_id,
-                    "state",
-                    self.state,
-                    "ts",
-                    self._ts,
-                ),
-                *("turn", begun.turn, "done", begun.turn if ended else begun.turn - 1),
-                *("attempt", begun.attempt, "shown", "1", "in", begun.input.encode()),
-                *(
-                    ("base", task)
-                    if ended
-                    else ("base", begun.base, "base_seq", begun.base_seq, "snap", task)
-                ),
-            )
             try:
-                answer = (
-                    await store.commit(
-                        store.look_at(begun.task_id),
-                        store.lists.entering(
-                            begun.owner,
-                            begun.context_id,
-                            self.state,
-                            task_id=begun.task_id,
-                            at=self._ts,
-                        ),
-                        SCRIPTS.restore(
-                            store.keys.of_task(begun.task_id),
-                            self._fence,
-                            self._run,
-                            run,
-                            self._seq,
-                            "1" if ended else "0",
-                            store.lifetimes.ended if ended else store.lifetimes.open,
-                            store.keys.live(begun.task_id),
-                            *fields,
-                        ),
-                    )
-                )[-1]
-                break
+                return await self._store.commit(*calls)
             except StoreUnavailable:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
-        outcome = answer[0]
-        if outcome == b"restored":
-            self._fence, self._run, self._n, self._seq = answer[2], run, 0, answer[3]
-            self._listed = {self.state}
-        elif outcome == b"fenced":
-            self._stop("fenced")
 
 
 class RunStore:
@@ -429,7 +423,7 @@ class RunStore:
         outcome, _, *rest = answer
         if outcome != b"begun":
             raise RunEnded(outcome.decode())
-        fence, attempt, owner, context, state, ts, seq, shown, cancel, base, base_seq, given = rest
+        fence, attempt, owner, context, state, ts, seq, shown, cancel, base, base_seq, *asked = rest
         return Begun(
             task_id,
             turn,
@@ -445,7 +439,8 @@ class RunStore:
             cancel is not None,
             base,
             int(base_seq),
-            TurnInput.decode(given),
+            asked[0].decode(),
+            TurnInput.decode(asked[1]),
         )
 
     def open(self, begun: Begun, on_stop: Callable[[str], None]) -> RunLog:

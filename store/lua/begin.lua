@@ -1,6 +1,6 @@
 -- A worker that holds the lease of a turn begins an attempt: it raises the fence, so that it alone can append.
 -- KEYS task   ARGV turn run_mark lease_deadline
--- -> begun|absent|stale|late, now, ...
+-- -> absent|stale|late, now | begun, now, fence attempt owner ctx state ts seq shown cancel base base_seq claim input
 local turn, run = tonumber(ARGV[1]), ARGV[2]
 local h = redis.call('HMGET', KEYS[1], 'state', 'turn', 'done', 'run', 'fence', 'attempt')
 if not h[1] then return {'absent', now} end
@@ -12,5 +12,6 @@ if h[4] ~= run then
   fence, attempt = fence + 1, attempt + 1
   redis.call('HSET', KEYS[1], 'fence', fence, 'attempt', attempt, 'run', run, 'n', 0)
 end
-local out = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'ts', 'seq', 'shown', 'cancel', 'base', 'base_seq', 'in')
+local out = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'ts', 'seq', 'shown', 'cancel', 'base', 'base_seq',
+  'claim', 'in')
 return {'begun', now, fence, attempt, unpack(out)}

@@ -1,5 +1,5 @@
 -- The store went back in time under a run: its worker writes the task anew, above all that was ever numbered.
--- KEYS task log push   ARGV fence run new_run seq ended ttl channel, then field value ... of the hash
+-- KEYS task log push   ARGV fence run new_run seq done ttl channel claim turn, then field value ... of the hash
 -- -> restored|fenced, now, fence, seq
 local h = redis.call('HMGET', KEYS[1], 'fence', 'run', 'seq')
 local fence, theirs = tonumber(ARGV[1]), tonumber(h[1] or -1)
@@ -9,11 +9,14 @@ if h[1] then
 end
 local seq = math.max(tonumber(ARGV[4]), tonumber(h[3] or 0)) + 1
 fence = math.max(fence, theirs) + 1
-redis.call('DEL', KEYS[1], KEYS[2])
-local set = {'fence', fence, 'run', ARGV[3], 'n', 0, 'seq', seq, 'mark', ARGV[3]}
+-- What the hash still knows of its senders (claims, a cancel) stays good.
+redis.call('DEL', KEYS[2])
+redis.call('HDEL', KEYS[1], 'snap', 'snap_seq')
+redis.call('HSETNX', KEYS[1], 'c:' .. ARGV[8], ARGV[9] .. ' 0 ' .. ARGV[3])
+local set = {'claim', ARGV[8], 'fence', fence, 'run', ARGV[3], 'n', 0, 'seq', seq, 'mark', ARGV[3]}
 set[#set + 1] = ARGV[5] == '1' and 'base_seq' or 'snap_seq'
 set[#set + 1] = seq
-for i = 8, #ARGV do set[#set + 1] = ARGV[i] end
+for i = 10, #ARGV do set[#set + 1] = ARGV[i] end
 redis.call('HSET', KEYS[1], unpack(set))
 redis.call('PEXPIRE', KEYS[1], ARGV[6]); redis.call('PEXPIRE', KEYS[3], ARGV[6])
 -- Followers ask the log, find their position gone, and end: their clients come back and get the Task.

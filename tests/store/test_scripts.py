@@ -14,7 +14,7 @@ from switchroom.store.scripts import ANSWERED, SCRIPTS, Script, command
 from tests.support.acts import OWNER, begin, entries_of, new_id, new_task, send_of, stored
 
 SINCE_7_0 = """
-    DEL EXISTS GET HDEL HEXISTS HGET HINCRBY HLEN HMGET HSET PEXPIRE PTTL PUBLISH SET TIME
+    DEL EXISTS GET HDEL HEXISTS HGET HINCRBY HLEN HMGET HSET HSETNX PEXPIRE PTTL PUBLISH SET TIME
     XADD XRANGE XTRIM ZADD ZCOUNT ZRANGE ZREM ZREMRANGEBYSCORE ZSCORE
 """.split()
 """What the scripts may use: each is in Redis 7.0 with the options they give it."""
