@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from switchroom.protocol.errors import InvalidAgentResponse
 from switchroom.protocol.event import decode, encode, kind_of
-from switchroom.protocol.lifecycle import fold, is_interrupted, is_terminal, may_follow
-from switchroom.protocol.model import Json, TaskState, timestamp
+from switchroom.protocol.lifecycle import INTERRUPTED, fold, is_interrupted, is_terminal, may_follow
+from switchroom.protocol.model import Json, timestamp
 from switchroom.store.commit import StoreUnavailable
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call
 from switchroom.store.tasks import TaskStore, new_mark
@@ -121,7 +121,7 @@ class RunLog:
         self._ts = begun.ts
         self._listed = {begun.state} if begun.shown else set[str]()
         if begun.turn > 1:
-            self._listed |= {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
+            self._listed |= INTERRUPTED
         self._fence, self._run, self._n, self._seq = begun.fence, begun.run, 0, begun.seq
         self._pending: list[_Written] = []
         self._pending_bytes = 0

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Literal
 
 from switchroom.protocol.event import encode
-from switchroom.protocol.lifecycle import fold
+from switchroom.protocol.lifecycle import INTERRUPTED, fold
 from switchroom.protocol.model import Json, TaskState, timestamp
 from switchroom.store.commit import Clock, GroupCommit
 from switchroom.store.entry import Position
@@ -74,8 +74,9 @@ class Send:
 
     new: whether it makes a task.  context_id: of the task; for a follow-up '' means whichever it
     has.  digest, renewable: of its claim.  kind, event: the log entry (`task` with the SUBMITTED
-    Task, or `input`).  input: the TurnInput's bytes. at: epoch ms of the status it causes.
-    shown: whether the task is visible at once.  configs: push configs by id.
+    Task, or `input`).  input: the TurnInput's bytes. at: epoch ms of the status it causes, above
+    that of the status before.  shown: whether the task is visible at once.  configs: push configs
+    by id.
     """
 
     task_id: str
@@ -231,7 +232,7 @@ class TaskStore:
                     SCRIPTS.fence([self.keys.task(task_id)], self.keys.control, task_id)
                 )
                 continue
-            at = max(self.clock.now(), view.ts)
+            at = max(self.clock.now(), view.ts + 1)
             status: Json = {"state": state, "timestamp": timestamp(at)}
             if message is not None:
                 status["message"] = message
@@ -258,4 +259,6 @@ class TaskStore:
                 )
             )[1]
             if answer[0] == b"ended":
-                self.commit.soon(self.lists.leaving(view.owner, [was], task_id=task_id, before=at))
+                # Where its turn came from is struck off by a run, and there may have been none.
+                left = sorted({was, *INTERRUPTED})
+                self.commit.soon(self.lists.leaving(view.owner, left, task_id=task_id, before=at))
