@@ -2,7 +2,8 @@
 
 Lists are supersets: an id is put in before the write that the list announces, and taken out
 after. So a crash leaves too much, never too little, and a reader checks each hit against the
-task. The score is `status.timestamp` in ms, which is what a page shows and is sorted by.
+task and mends what cannot be a write under way. The score is `status.timestamp` in ms, which is
+what a page shows and is sorted by.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from switchroom.protocol.model import Json, TaskState
 from switchroom.store.commit import Clock, GroupCommit
 from switchroom.store.keys import Keys
 from switchroom.store.read import TaskView, read_call, view_of
-from switchroom.store.scripts import SCRIPTS, Call
+from switchroom.store.scripts import ANSWERED, SCRIPTS, Call, command
 
 __all__ = ["Cursor", "Page", "TaskLists"]
 
@@ -31,6 +32,9 @@ _COUNT: Final = 1_000
 """With two filters the total is counted up to this many hits of the narrower list."""
 _DOUBT: Final = 3_600_000
 """An id whose task is absent stays in a list this long (ms): its accept may still be on its way."""
+
+_UNDER_WAY: Final = 60_000
+"""A status announced so short a time ago (ms) may still be written: its id stays where it is."""
 
 
 class Cursor(NamedTuple):
@@ -126,23 +130,33 @@ class TaskLists:
             scanned += len(rows)
             if more:
                 rows.pop()
-            views = await self._read(rows)
-            for (task_id, score), view in zip(rows, views, strict=True):
+            low: list[Call] = []
+            for (task_id, score), view in zip(rows, await self._read(rows), strict=True):
                 last = Cursor(score, task_id)
-                if view is None or view.owner != owner or not view.visible:
-                    self._forget(key, task_id, score, gone=view is None)
-                elif view.ts != score:
-                    # A write that was announced and refused moved the id; it stands again where it
-                    # belongs.
-                    self._commit.soon(Call(("ZADD", key, "XX", view.ts, task_id)))
-                    if view.ts > score:
-                        continue
-                elif (context_id is None or view.context_id == context_id) and (
-                    state is None or view.state == state
+                if view is None:
+                    if score < self._clock.now() - _DOUBT:
+                        self._strike(key, task_id, score)
+                    continue
+                belongs = context_id is not None or state in (None, view.state)
+                never = view.ts < score < self._clock.now() - _UNDER_WAY
+                if view.state == ANSWERED or (not belongs and (never or view.ts >= score)):
+                    self._strike(key, task_id, score)
+                elif never:
+                    # It stands where it belongs again, and is met there.
+                    low.append(command("ZADD", key, "XX", view.ts, task_id))
+                elif (
+                    view.visible
+                    and view.owner == owner
+                    and view.ts >= least
+                    and context_id in (None, view.context_id)
+                    and state in (None, view.state)
                 ):
                     tasks.append(view.task)
-                elif view.state != state and context_id is None:
-                    self._commit.soon(SCRIPTS.unindex([key], task_id, score))
+                    if view.ts > score:
+                        self._commit.soon(command("ZADD", key, "XX", "GT", view.ts, task_id))
+            if low:
+                await self._commit(*low)
+                more = True
         if context_id is not None and state is not None:
             total = await self._count(owner, context_id, state, least)
         return Page(tasks, last if more else None, total)
@@ -155,9 +169,8 @@ class TaskLists:
             view_of(task_id, answer) for (task_id, _), answer in zip(rows, answers, strict=True)
         ]
 
-    def _forget(self, key: str, task_id: str, score: int, *, gone: bool) -> None:
-        if gone and score < self._clock.now() - _DOUBT:
-            self._commit.soon(SCRIPTS.unindex([key], task_id, score))
+    def _strike(self, key: str, task_id: str, score: int) -> None:
+        self._commit.soon(SCRIPTS.unindex([key], task_id, score))
 
     async def _count(self, owner: str, context_id: str, state: str, least: int) -> int:
         (answer,) = await self._reads(
