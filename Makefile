@@ -12,11 +12,11 @@ up: export SWITCHROOM_AGENT ?= $(AGENT)
 up: export SWITCHROOM_CARD ?= $(wildcard $(AGENT:.py=.json))
 up: export SWITCHROOM_DRAIN ?= 4
 
-.PHONY: help run up test soak check bench chaos lock clean
+.PHONY: help run up test soak check bench chaos conformance lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the verbs
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 run: .venv/run.stamp ## start everything in one process, with the demo agent (or AGENT=…)
 	@exec $(BIN)/switchroom dev $(AGENT)
@@ -41,6 +41,10 @@ bench: .venv/dev.stamp ## measure
 
 chaos: .venv/dev.stamp ## hurt: the tests that kill, stop and cut, with the long budgets
 	SWITCHROOM_SOAK=1 $(BIN)/pytest -q tests/system
+
+conformance: .venv/dev.stamp ## the A2A conformance kit at KIT=…, with the Python KIT_PYTHON=…
+	@test -n "$(KIT)" || { echo "KIT names a checkout of the conformance kit." >&2; exit 1; }
+	$(BIN)/python -m tests.system.conformance "$(KIT)" $(if $(KIT_PYTHON),--python "$(KIT_PYTHON)")
 
 lock: ## pin again, for every Python and platform at once (needs uv)
 	uv pip compile $(LOCK) --group build pyproject.toml -o requirements.lock
