@@ -132,13 +132,15 @@ class TaskLists:
                 rows.pop()
             low: list[Call] = []
             for (task_id, score), view in zip(rows, await self._read(rows), strict=True):
+                never = view is not None and view.ts < score < self._clock.now() - _UNDER_WAY
+                if low and not never:
+                    break  # one of them may belong right before this row
                 last = Cursor(score, task_id)
                 if view is None:
                     if score < self._clock.now() - _DOUBT:
                         self._strike(key, task_id, score)
                     continue
                 belongs = context_id is not None or state in (None, view.state)
-                never = view.ts < score < self._clock.now() - _UNDER_WAY
                 if view.state == ANSWERED or (not belongs and (never or view.ts >= score)):
                     self._strike(key, task_id, score)
                 elif never:

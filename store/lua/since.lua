@@ -15,7 +15,9 @@ for i = 1, #first[2], 2 do
 end
 local entries, bytes, from = {}, 0, seq + 1
 while #entries < tonumber(ARGV[3]) and bytes < tonumber(ARGV[4]) and from <= last do
-  for _, entry in ipairs(redis.call('XRANGE', KEYS[2], from .. '-0', '+', 'COUNT', 16)) do
+  local rows = redis.call('XRANGE', KEYS[2], from .. '-0', '+', 'COUNT', 16)
+  if #rows == 0 then break end -- never, or this would be for ever
+  for _, entry in ipairs(rows) do
     entries[#entries + 1] = entry
     bytes = bytes + #entry[2][2]
   end

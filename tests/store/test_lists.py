@@ -58,7 +58,8 @@ def walked(found: list[list[Json]]) -> list[str]:
 class TestOrder:
     async def test_by_time_then_id_both_descending(self, store: Store) -> None:
         now = store.clock.now()
-        made = [(now + at, f"{i:04}") for at in (5, 3, 9) for i in random.sample(range(99), 4)]
+        numbers = random.sample(range(999), 12)
+        made = [(now + (5, 3, 9)[i % 3], f"{i:04}") for i in numbers]
         for at, task_id in random.sample(made, len(made)):
             await new_task(store, task_id, at=at)
         assert await ids(store) == [task_id for _, task_id in sorted(made, reverse=True)]
