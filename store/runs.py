@@ -286,7 +286,7 @@ class RunLog:
         self._tail += size
         self._keep(self._seq + len(batch), size)
         if ends:
-            field, snapshot = "base", encode(self.task)
+            field, snapshot, trim = "base", encode(self.task), self._trim()
         elif show and (self._anew or self._tail >= max(self._snapshot_size, _SMALL)):
             field, snapshot, trim = "snap", encode(self.task), self._trim()
         if snapshot:
@@ -342,16 +342,18 @@ class RunLog:
         self._kept_bytes += size
 
     def _trim(self) -> str:
-        """The first entry that the replay window keeps, or '' if all fits."""
+        """The first entry that the replay window keeps, or '' if all fits. Of earlier turns only
+        the number of entries counts.
+        """
         last = self._kept[-1][0]
-        first = 0
+        first = last - self._limits.replay_events + 1
         while len(self._kept) > 1 and (
-            self._kept_bytes > self._limits.replay_bytes
-            or last - self._kept[0][0] >= self._limits.replay_events
+            self._kept_bytes > self._limits.replay_bytes or self._kept[0][0] < first
         ):
-            first, size = self._kept.popleft()
+            seq, size = self._kept.popleft()
             self._kept_bytes -= size
-        return str(first + 1) if first else ""
+            first = max(first, seq + 1)
+        return str(first) if first > 1 else ""
 
     async def _restore(self) -> None:
         """Writes the task anew, with all events written so far in it."""
