@@ -200,7 +200,7 @@ class Deployment:
         self.workers += new_workers
 
     async def replace_the_dead(self) -> None:
-        """As an orchestrator does; gateways come back at their ports."""
+        """As an orchestrator does; gateways come back at their ports. Then all are ready."""
         dead = [gateway for gateway in self.gateways if not gateway.alive]
         self.gateways = [gateway for gateway in self.gateways if gateway.alive]
         lost = sum(not worker.alive for worker in self.workers)
@@ -208,6 +208,8 @@ class Deployment:
         for gateway in dead:
             await self.start(gateways=1, port=gateway.port)
         await self.start(workers=lost)
+        for gateway in self.gateways:
+            await until_ready(gateway)
 
 
 async def until_ready(gateway: Process) -> None:
