@@ -30,7 +30,8 @@ class Position(NamedTuple):
         seq, dot, mark = (text or "").partition(".")
         if not dot or not seq.isascii() or not seq.isdigit() or len(seq) > 15:
             return None
-        return cls(int(seq), mark) if 0 < len(mark) <= 64 and mark.isalnum() else None
+        fits = 0 < len(mark) <= 64 and mark.isascii() and mark.isalnum()
+        return cls(int(seq), mark) if fits else None
 
 
 class Entry(NamedTuple):

@@ -125,12 +125,15 @@ class Follower:
 class _Task:
     """What the feed knows of one followed task."""
 
-    __slots__ = ("confirmed", "followers", "last")
+    __slots__ = ("followers", "last", "opening")
 
     def __init__(self) -> None:
         self.followers: set[Follower] = set()
         self.last: Position | None = None
-        self.confirmed: asyncio.Future[None] | None = None
+        self.opening: asyncio.Future[bool | None] | None = None
+        """While the subscription is asked for; then True, False if it is refused, None if who asked
+        has left.
+        """
 
     def hear(self, payload: bytes) -> None:
         entries = parse_live(payload)
@@ -185,35 +188,38 @@ class Feed:
 
         Raises `StoreUnavailable`.
         """
-        task = self._tasks.get(task_id)
         follower = Follower(self, task_id, self._limit)
-        if task is None:
-            task = self._tasks[task_id] = _Task()
-            task.confirmed = asyncio.get_running_loop().create_future()
+        while True:
+            task = self._tasks.get(task_id)
+            if task is None:
+                await self._open(task_id, follower)
+                return follower
             task.followers.add(follower)
+            if task.opening is None:
+                return follower
             try:
-                await self._subscriber.subscribe(self._keys.live(task_id), task.hear)
-            except BaseException:
-                task.followers.discard(follower)
-                for other in task.followers:
-                    other.end()
-                if self._tasks.get(task_id) is task:
-                    del self._tasks[task_id]
-                task.confirmed.cancel()
-                raise
-            task.confirmed.set_result(None)
-            task.confirmed = None
-            return follower
-        task.followers.add(follower)
-        if task.confirmed is not None:
-            try:
-                await asyncio.shield(task.confirmed)
-            except asyncio.CancelledError as error:
+                opened = await asyncio.shield(task.opening)
+            except asyncio.CancelledError:
                 self.drop(follower)
-                if task.confirmed is not None and task.confirmed.cancelled():
-                    raise StoreUnavailable(retry_after=1.0) from error
                 raise
-        return follower
+            if opened:
+                return follower
+            if opened is False:
+                raise StoreUnavailable(retry_after=1.0)
+            # Whoever had asked for the subscription left before it was there: ask again.
+
+    async def _open(self, task_id: str, follower: Follower) -> None:
+        task = self._tasks[task_id] = _Task()
+        opening = task.opening = asyncio.get_running_loop().create_future()
+        task.followers.add(follower)
+        try:
+            await self._subscriber.subscribe(self._keys.live(task_id), task.hear)
+        except BaseException as error:
+            del self._tasks[task_id]
+            opening.set_result(False if isinstance(error, StoreUnavailable) else None)
+            raise
+        task.opening = None
+        opening.set_result(True)
 
     def drop(self, follower: Follower) -> None:
         task = self._tasks.get(follower.task_id)
@@ -221,7 +227,7 @@ class Feed:
             return
         task.followers.discard(follower)
         follower.end()
-        if not task.followers and task.confirmed is None:
+        if not task.followers and task.opening is None:
             del self._tasks[follower.task_id]
             self._subscriber.unsubscribe(self._keys.live(follower.task_id))
 

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import logging
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -67,6 +68,7 @@ class Subscriber:
         self._silence = silence
         self._patience = patience
         self._channels: dict[bytes, _Channel] = {}
+        self._awaited: Counter[bytes] = Counter()
         self._unsent: list[tuple[str, bytes]] = []
         self._sender: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
@@ -131,6 +133,8 @@ class Subscriber:
         if self._connection is None:
             return  # the next session subscribes to all channels there are by then
         self._unsent.append((verb, name))
+        if verb == "SUBSCRIBE":
+            self._awaited[name] += 1
         if self._sender is None:
             # Nobody waits for an UNSUBSCRIBE: it goes out with the next SUBSCRIBE, or soon.
             self._hurry.clear()
@@ -180,6 +184,7 @@ class Subscriber:
         try:
             self._connection = connection
             names = list(self._channels)
+            self._awaited = Counter(names)
             if names:
                 await connection.send_packed_command(
                     _packed([("SUBSCRIBE", name) for name in names]), check_health=False
@@ -212,14 +217,21 @@ class Subscriber:
     def _receive(self, message: Any) -> bytes | None:
         if not isinstance(message, list):
             return None
-        kind, name = message[0], message[1]
+        kind: bytes = message[0]
+        name: bytes = message[1]
         channel = self._channels.get(name)
         if kind == b"message":
             if channel is not None:
                 channel.on_message(message[2])
-        elif kind == b"subscribe" and channel is not None and not channel.confirmed.done():
-            channel.confirmed.set_result(None)
-        return name if kind == b"subscribe" else None
+        elif kind == b"subscribe":
+            self._awaited[name] -= 1
+            if self._awaited[name] <= 0:
+                del self._awaited[name]
+                # With more on their way, an UNSUBSCRIBE between them is yet to take effect.
+                if channel is not None and not channel.confirmed.done():
+                    channel.confirmed.set_result(None)
+            return name
+        return None
 
     def _tell_gap(self) -> None:
         for callback in self._on_gap:
