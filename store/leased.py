@@ -119,6 +119,7 @@ class LeasedWorker(Worker):
         self._on_renewed = on_renewed
         self._job_ttl = job_ttl
         self._wake = asyncio.Event()
+        self._taking = asyncio.Lock()
         self.owned: dict[str, LeasedJob] = {}
         """Jobs under our lease, by job id. Empty when the worker has stopped."""
 
@@ -138,6 +139,8 @@ class LeasedWorker(Worker):
     async def drain(self, patience: timedelta) -> None:
         """Takes no new work and returns when what runs has ended, or patience has."""
         self.allow_pick_jobs = False
+        async with self._taking:  # what is on its way to us is ours to finish, too
+            pass
         running = [job.task for job in self.owned.values() if job.task is not None]
         if running:
             await asyncio.wait(running, timeout=patience.total_seconds())
@@ -151,13 +154,16 @@ class LeasedWorker(Worker):
     # -- taking
 
     async def _poll_iteration(self) -> None:
-        """Replaces arq's poll: never returns."""
-        while True:
+        """Replaces arq's poll: returns only when cancelled."""
+        me = asyncio.current_task()
+        # Before Python 3.12, redis-py's use of `asyncio.wait_for` can swallow a cancellation.
+        while me is not None and not me.cancelling():
             free = min(self.max_jobs - len(self.owned), _MOST)
             got = 0
             try:
-                if self.allow_pick_jobs and free > 0:
-                    got = await self._take(free)
+                async with self._taking:
+                    if self.allow_pick_jobs and free > 0:
+                        got = await self._take(free)
                 await self.record_health()
             except (StoreUnavailable, RedisError, OSError) as error:
                 _log.debug("cannot take work: %r", error)

@@ -152,8 +152,8 @@ class _ActiveRun:
                 )
             elif begun.shown:
                 await self._status(TaskState.WORKING)
-        except RunEnded:
-            return JobOver()
+        except RunEnded as ended:
+            return _refused(ended)
         agent = asyncio.get_running_loop().create_task(self._drive())
         try:
             why = await self._watch(agent)
@@ -164,8 +164,8 @@ class _ActiveRun:
             raise
         try:
             return await self._settle(agent, why)
-        except RunEnded:
-            return JobOver()
+        except RunEnded as ended:
+            return _refused(ended)
 
     # -- the agent
 
@@ -218,6 +218,8 @@ class _ActiveRun:
             timers.append(loop.call_at(show_at, self._poke))
         try:
             while True:
+                # Made before the facts are looked at: what changes from here on wakes us.
+                self._signal = loop.create_future()
                 if agent.done():
                     return None
                 if self._why is not None:
@@ -231,7 +233,6 @@ class _ActiveRun:
                     if loop.time() >= self._heard + silence:
                         return "silent"
                     timers.append(loop.call_at(self._heard + silence, self._poke))
-                self._signal = loop.create_future()
                 await self._signal
         finally:
             for timer in timers:
@@ -244,13 +245,15 @@ class _ActiveRun:
     async def _quiet(self, agent: asyncio.Task[None]) -> None:
         """Cancels the agent and gives it its grace; then it is left alone, and cannot write."""
         agent.cancel()
-        await asyncio.wait([agent], timeout=self._settings.cancel_grace.total_seconds())
-        self._closed = True
-        if not agent.done():
-            _log.warning("task %s: the agent does not end after it was cancelled", self.task_id)
-            self._runner.deaf.add(agent)
-            agent.add_done_callback(self._runner.deaf.discard)
+        try:
+            await asyncio.wait([agent], timeout=self._settings.cancel_grace.total_seconds())
+        finally:  # also when the lease is lost meanwhile
+            self._closed = True
             agent.add_done_callback(lambda late: late.cancelled() or late.exception())
+            if not agent.done():
+                _log.warning("task %s: the agent does not end after it was cancelled", self.task_id)
+                self._runner.deaf.add(agent)
+                agent.add_done_callback(self._runner.deaf.discard)
 
     # -- the end
 
@@ -271,18 +274,16 @@ class _ActiveRun:
             case "drained":
                 await self._release(counted=False)
                 return JobOver(again=0.0)
-            case "broken":
-                return JobOver(again=1.0)
-            case _:  # fenced, terminal: the task is not ours any more
+            case _:  # the store refuses this run
                 await self.log.close()
-                return JobOver()
+                return _refused(RunEnded(why))
 
     async def _after(self, agent: asyncio.Task[None]) -> JobOver:
         """The agent has ended by itself: with its last event, or with an exception."""
         try:
             agent.result()
-        except (RunEnded, StoreUnavailable):
-            return JobOver()
+        except RunEnded as ended:
+            return _refused(ended)
         except Retry as asked:
             return await self._again(asked)
         except (InvalidAgentResponse, TooLarge) as wrong:
@@ -351,3 +352,10 @@ class _ActiveRun:
             except StoreUnavailable:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
+
+
+def _refused(ended: RunEnded) -> JobOver:
+    """The task is not ours any more; or (`broken`) the store failed us, and another attempt may
+    not.
+    """
+    return JobOver(again=1.0 if ended.why == "broken" else None)
