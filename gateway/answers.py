@@ -92,6 +92,8 @@ class Answers:
                         sent.said = entry.data
                         return
                     sent.shown = True
+                    if sent.begins_again(entry):
+                        break
                     sent.fold(entry)
                     if sent.over:
                         return
@@ -99,7 +101,7 @@ class Answers:
             self._waiting.discard(follower)
         if self._draining or asyncio.get_running_loop().time() >= until:
             return
-        # The position is not good any more: go on from the task as it is now.
+        # What was folded is not the task any more: go on from the task as it is now.
         follower.close()
         sent.follower = await self._store.feed.subscribe(sent.task["id"])
         view = await self._store.tasks.read(sent.task["id"])

@@ -32,14 +32,15 @@ __all__ = ["Sends", "Sent"]
 class Sent:
     """An accepted send.
 
-    task: as JSON, folded up to `position`.  turn: the one that the message made.  shown: whether
-    the task is visible.  repeated: the send had been accepted before.  said: the whole answer, if
-    it was a Message.
+    task: as JSON, folded up to `position`.  accepted: number of the entry that the message made.
+    turn: the one that it opened.  shown: whether the task is visible.  repeated: the send had been
+    accepted before.  said: the whole answer, if it was a Message.
     """
 
     owner: str
     task: Json
     position: Position
+    accepted: int
     turn: int
     done: int
     shown: bool
@@ -52,6 +53,12 @@ class Sent:
     def over(self) -> bool:
         """Whether its turn has ended."""
         return self.done >= self.turn or is_terminal(self.task["status"]["state"])
+
+    def begins_again(self, entry: Entry) -> bool:
+        """Whether another writer goes on where one was at work: what the lost attempt left is not
+        part of the task any more.
+        """
+        return entry.mark != self.position.mark and self.position.seq != self.accepted
 
     def fold(self, entry: Entry) -> None:
         task = fold_entries(
@@ -123,7 +130,8 @@ class Sends:
                 )
                 accepted = await self._accept_and_enqueue(send)
                 if accepted.outcome == "new":
-                    return Sent(owner, task, accepted.position, 1, 0, shown, asked.at, follower)
+                    at = accepted.position
+                    return Sent(owner, task, at, at.seq, 1, 0, shown, asked.at, follower)
                 if accepted.outcome == "known":
                     return await self._found(task_id, accepted, follower)
                 # The claim's task has been used up: the same request makes a new one.
@@ -131,9 +139,7 @@ class Sends:
                 (answer,) = await store.commit(
                     claim.replace(store.keys, owner, old, task_id, self._claim_ttl)
                 )
-                follower.close()
-                task_id, _ = _claimed(answer[2].decode())
-                follower = await store.feed.subscribe(task_id)
+                task_id, follower = await self._use(claim, answer[2].decode(), follower)
         except BaseException:
             follower.close()
             raise
@@ -212,8 +218,9 @@ class Sends:
                 raise _busy(accepted.state)
         if accepted.outcome == "more" and accepted.position.seq == view.position.seq + 1:
             task = asked.apply(view.task, task_id=task_id, context_id=view.context_id)
-            turn = accepted.turn
-            return Sent(context.owner, task, accepted.position, turn, turn - 1, True, at, follower)
+            made, turn = accepted.position, accepted.turn
+            owner = context.owner
+            return Sent(owner, task, made, made.seq, turn, turn - 1, True, at, follower)
         sent = await self._found(task_id, accepted, follower)
         return sent if accepted.outcome == "known" else replace(sent, repeated=False)
 
@@ -235,6 +242,7 @@ class Sends:
             view.owner,
             view.task,
             view.position,
+            accepted.position.seq,
             accepted.turn,
             view.done,
             view.shown,

@@ -31,6 +31,9 @@ from tests.support.wait import wait_until
 
 __all__ = ["Gateway", "House", "Item", "Stream", "WorkerOf", "house_of", "message", "quick", "text"]
 
+_HANGS = 20
+"""Seconds after which a call has failed to answer; decides nothing else."""
+
 
 def quick(settings: Settings, **replaced: Any) -> Settings:
     """Settings for tests: pauses that only cost time are short. Durations in seconds."""
@@ -38,7 +41,7 @@ def quick(settings: Settings, **replaced: Any) -> Settings:
         "drain": 0.05,
         "cancel_grace": 0.2,
         "cancel_wait": 3,
-        "retry_delays": (0.01,),
+        "retry_delays": (0.0001,),
     }
     return Settings.model_validate({**settings.model_dump(), **shorts, **replaced})
 
@@ -87,7 +90,8 @@ class Stream:
     async def next(self) -> Item:
         """The next event. Raises StopAsyncIteration when the server has closed the stream."""
         while True:
-            item = await self._items.__anext__()
+            async with asyncio.timeout(_HANGS):
+                item = await self._items.__anext__()
             assert isinstance(item, StreamItem)
             if item.data:
                 event = decode(item.data)
@@ -126,7 +130,8 @@ class Gateway:
         self, method: str, params: Json | None, caller: str, key: str | None, after: str | None
     ) -> Any:
         context = CallContext("1.0", caller=caller, idempotency_key=key, last_event_id=after)
-        return await self.handler.dispatch(method, params, context)
+        async with asyncio.timeout(_HANGS):
+            return await self.handler.dispatch(method, params, context)
 
     async def call(
         self,
