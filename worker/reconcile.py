@@ -80,6 +80,7 @@ class Reconciler:
                     "done",
                     "run",
                     "cancel",
+                    "ctx",
                 )
                 for task_id, _ in due
             )
@@ -115,6 +116,7 @@ class Reconciler:
                     "role": Role.AGENT,
                     "parts": [{"text": "Nobody answered in time."}],
                     "taskId": task_id,
+                    "contextId": (row[6] or b"").decode(),
                 }
                 await store.tasks.end(task_id, TaskState.FAILED, message=message, force=False)
             await store.commit(self._next(task_id, score, max(float(deadline), again)))
