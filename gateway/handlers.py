@@ -136,6 +136,7 @@ class DistributedHandler:
             since=since,
             size=size,
             after=cursor,
+            artifacts=bool(request.include_artifacts),
         )
         tasks = []
         for task in page.tasks:

@@ -29,8 +29,15 @@ from switchroom.store.scripts import Call
 
 __all__ = ["Clock", "GroupCommit", "StoreUnavailable"]
 
-_MOST_CALLS: Final = 2_000
-"""Calls of one pipeline at most: a round trip stays short whatever gathers meanwhile."""
+_MOST: Final = 1024 * 1024
+"""Bytes after which a pipeline is full: a round trip stays short whatever gathers meanwhile."""
+_PACE: Final = 10 * 1024 * 1024
+"""Bytes for which a round trip is given a second more than its patience."""
+
+
+def _weight(call: Call) -> int:
+    """About how much a call weighs: its events and snapshots, and a little for itself."""
+    return 500 + sum([len(word) for word in call.words if isinstance(word, bytes)])
 
 
 class StoreUnavailable(Unavailable):
@@ -106,11 +113,9 @@ class GroupCommit:
             while self._waiting:
                 batch: list[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = []
                 size = 0
-                while self._waiting and (
-                    not batch or size + len(self._waiting[0][0]) <= _MOST_CALLS
-                ):
+                while self._waiting and (not batch or size < _MOST):
                     batch.append(self._waiting.popleft())
-                    size += len(batch[-1][0])
+                    size += sum(map(_weight, batch[-1][0]))
                 await self._send(batch)
         finally:
             self._sender = None
@@ -168,13 +173,17 @@ class GroupCommit:
                 # unlike later this is no reason to refuse.
                 await connection.disconnect(nowait=True)
             # One timer for the whole pipeline: redis-py's own would be one per answer.
-            async with asyncio.timeout(self._patience):
-                packed = [
+            packed = b"".join(
+                [
                     pack_command(call.words)  # type: ignore[arg-type]  # the stub says length 1
                     for call in calls
                 ]
-                await connection.send_packed_command(b"".join(packed), check_health=False)
-                for _ in calls:
+            )
+            async with asyncio.timeout(self._patience + len(packed) / _PACE) as late:
+                await connection.send_packed_command(packed, check_health=False)
+                for n in range(len(calls)):
+                    if n % 16 == 15:  # many answers may take their time, as long as they come
+                        late.reschedule(asyncio.get_running_loop().time() + self._patience)
                     try:
                         answers.append(await connection.read_response())
                     except ResponseError as refused:

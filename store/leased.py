@@ -53,6 +53,7 @@ class LeasedJob:
     turn: int
     blob: bytes
     held_until: float
+    begun: tuple[str, Any] | None = None
     lost: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -74,8 +75,9 @@ class JobOver:
 class LeasedWorker(Worker):
     """Takes turns from one queue and hands each to `handler` as a task of its own.
 
-    on_renewed: called after each renewal with the jobs still held, and with those the queue has
-    forgotten (emptied, failed over), which `put_back` can write anew.
+    leases: a lane of its own, so that no large event holds up a renewal.  on_renewed: called
+    after each renewal with the jobs still held, and with those the queue has forgotten (emptied,
+    failed over), which `put_back` can write anew.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class LeasedWorker(Worker):
         function: str,
         pool: ArqRedis,
         commit: GroupCommit,
+        leases: GroupCommit,
         keys: QueueKeys,
         subscriber: Subscriber,
         lease: timedelta,
         concurrency: int,
         on_renewed: Callable[[Sequence[LeasedJob], Sequence[LeasedJob]], Awaitable[None]],
         job_ttl: int,
+        begins: str | None,
     ) -> None:
         self._token = uuid.uuid4().hex
 
@@ -112,12 +116,14 @@ class LeasedWorker(Worker):
         )
         self._function = function
         self._commit = commit
+        self._leases = leases
         self._keys = keys
         self._subscriber = subscriber
         self._lease = lease.total_seconds()
         self._lease_ms = round(self._lease * 1000)
         self._on_renewed = on_renewed
         self._job_ttl = job_ttl
+        self._begins = begins
         self._wake = asyncio.Event()
         self._taking = asyncio.Lock()
         self.owned: dict[str, LeasedJob] = {}
@@ -178,7 +184,7 @@ class LeasedWorker(Worker):
 
     async def _take(self, limit: int) -> int:
         self._wake.clear()
-        asked = time.monotonic()
+        asked, seed = time.monotonic(), uuid.uuid4().hex[:12]
         (answer,) = await self._commit(
             SCRIPTS.take(
                 [self._keys.queue, self._keys.running],
@@ -187,10 +193,13 @@ class LeasedWorker(Worker):
                 self._token,
                 job_key_prefix,
                 in_progress_key_prefix,
+                *((self._begins, seed) if self._begins else ()),
             )
         )
         found = answer[2]
-        for raw_id, blob in zip(found[::2], found[1::2], strict=True):
+        for n, (raw_id, blob, begun) in enumerate(
+            zip(found[::3], found[1::3], found[2::3], strict=True)
+        ):
             job_id = raw_id.decode()
             try:
                 _, (task_id, turn), _, _, _ = deserialize_job_raw(
@@ -204,9 +213,11 @@ class LeasedWorker(Worker):
                 mine.held_until = asked + self._lease  # it had lapsed, and nobody was faster
                 continue
             job = LeasedJob(job_id, task_id, turn, blob, asked + self._lease)
+            if begun is not None:
+                job.begun = f"{seed}{limit - n}", begun
             self.owned[job_id] = job
             job.task = asyncio.get_running_loop().create_task(self._work(job))
-        return len(found) // 2
+        return len(found) // 3
 
     async def _work(self, job: LeasedJob) -> None:
         over = JobOver(again=0.0)
@@ -258,7 +269,7 @@ class LeasedWorker(Worker):
             asked = time.monotonic()
             try:
                 async with asyncio.timeout(self._lease / 3):
-                    (answer,) = await self._commit(
+                    (answer,) = await self._leases(
                         SCRIPTS.renew(
                             [self._keys.queue, self._keys.running],
                             self._lease_ms,
@@ -294,7 +305,7 @@ class LeasedWorker(Worker):
             self._keys_of(job), job.job_id, job.blob, self._job_ttl, self._lease_ms, self._token
         )
         try:
-            (answer,) = await self._commit(write)
+            (answer,) = await self._leases(write)
         except StoreUnavailable:
             return  # away again: the next renewal finds it gone again
         if answer[0] == b"held":

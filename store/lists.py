@@ -28,6 +28,8 @@ __all__ = ["Cursor", "Page", "TaskLists"]
 
 _SCAN: Final = 500
 """Ids looked at in one call at most; a page may be short and still have a token (§3.1.4)."""
+_WHOLE: Final = 4
+"""Tasks read at a time together with their artifacts."""
 _COUNT: Final = 1_000
 """With two filters the total is counted up to this many hits of the narrower list."""
 _DOUBT: Final = 3_600_000
@@ -100,6 +102,7 @@ class TaskLists:
         since: int | None,
         size: int,
         after: Cursor | None,
+        artifacts: bool = True,
     ) -> Page:
         """One page: at most `size` tasks after the cursor, with `status.timestamp` >= `since`
         (ms), and the total.
@@ -131,7 +134,9 @@ class TaskLists:
             if more:
                 rows.pop()
             low: list[Call] = []
-            for (task_id, score), view in zip(rows, await self._read(rows), strict=True):
+            for (task_id, score), view in zip(
+                rows, await self._read(rows, artifacts=artifacts), strict=True
+            ):
                 never = view is not None and view.ts < score < self._clock.now() - _UNDER_WAY
                 if low and not never:
                     break  # one of them may belong right before this row
@@ -163,13 +168,19 @@ class TaskLists:
             total = await self._count(owner, context_id, state, least)
         return Page(tasks, last if more else None, total)
 
-    async def _read(self, rows: Sequence[tuple[str, int]]) -> list[TaskView | None]:
-        if not rows:
-            return []
-        answers = await self._reads(*(read_call(self._keys, task_id) for task_id, _ in rows))
-        return [
-            view_of(task_id, answer) for (task_id, _), answer in zip(rows, answers, strict=True)
-        ]
+    async def _read(
+        self, rows: Sequence[tuple[str, int]], *, artifacts: bool
+    ) -> list[TaskView | None]:
+        views: list[TaskView | None] = []
+        # Whole tasks may be large: a few at a time, so that no answer holds up the lane for long.
+        step = _WHOLE if artifacts else _SCAN
+        for at in range(0, len(rows), step):
+            ids = [task_id for task_id, _ in rows[at : at + step]]
+            answers = await self._reads(
+                *(read_call(self._keys, task_id, artifacts=artifacts) for task_id in ids)
+            )
+            views += map(view_of, ids, answers)
+        return views
 
     def _strike(self, key: str, task_id: str, score: int) -> None:
         self._commit.soon(SCRIPTS.unindex([key], task_id, score))

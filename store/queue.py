@@ -45,10 +45,18 @@ class RunQueue:
     """
 
     def __init__(
-        self, redis: Redis, commit: GroupCommit, *, keys: QueueKeys, clock: Clock, with_store: bool
+        self,
+        redis: Redis,
+        commit: GroupCommit,
+        *,
+        leases: GroupCommit,
+        keys: QueueKeys,
+        clock: Clock,
+        with_store: bool,
     ) -> None:
         self._redis = redis
         self._commit = commit
+        self._leases = leases
         self._keys = keys
         self._clock = clock
         self.with_store = with_store
@@ -94,8 +102,13 @@ class RunQueue:
         lease: timedelta,
         concurrency: int,
         on_renewed: Callable[[Sequence[LeasedJob], Sequence[LeasedJob]], Awaitable[None]],
+        begins: str | None = None,
     ) -> LeasedWorker:
-        """A worker of this queue; see `LeasedWorker`."""
+        """A worker of this queue; see `LeasedWorker`.
+
+        begins: the format of a task's key, if turns may begin as they are taken. Only where the
+        queue is on the tasks' Redis.
+        """
         pool = ArqRedis(
             self._redis.connection_pool,
             job_serializer=_dumps,
@@ -107,10 +120,12 @@ class RunQueue:
             function=_FUNCTION,
             pool=pool,
             commit=self._commit,
+            leases=self._leases,
             keys=self._keys,
             subscriber=subscriber,
             lease=lease,
             concurrency=concurrency,
             on_renewed=on_renewed,
             job_ttl=_JOB_TTL,
+            begins=begins if self.with_store else None,
         )

@@ -21,6 +21,7 @@ from switchroom.protocol.lifecycle import INTERRUPTED, fold, is_interrupted, is_
 from switchroom.protocol.model import Json, timestamp
 from switchroom.store.commit import StoreUnavailable
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call
+from switchroom.store.snapshot import Snapshot, snapshot_of
 from switchroom.store.tasks import TaskStore, new_mark
 from switchroom.store.turn import TurnInput
 
@@ -64,7 +65,7 @@ class Begun:
     """An attempt that has begun.
 
     base: the task as it stood when the turn began (JSON bytes, empty for turn 1).  claim: the
-    digest that its send goes by.  input: what the turn was asked.
+    digest that its send goes by.  size: bytes of both.  input: what the turn was asked.
     """
 
     task_id: str
@@ -82,6 +83,7 @@ class Begun:
     base: bytes
     base_seq: int
     claim: str
+    size: int
     input: TurnInput
 
     def task(self) -> Json:
@@ -125,7 +127,7 @@ class RunLog:
         self._fence, self._run, self._n, self._seq = begun.fence, begun.run, 0, begun.seq
         self._pending: list[_Written] = []
         self._pending_bytes = 0
-        self._size = self._snapshot_size = len(encode(self.task))
+        self._size = self._snapshot_size = begun.size
         self._tail = 0
         self._anew = begun.attempt > 1
         self._kept: deque[tuple[int, int]] = deque()
@@ -282,15 +284,16 @@ class RunLog:
         size = sum(len(written.data) for written in batch)
         state = next((written.state for written in reversed(batch) if written.state), "")
         ends = bool(state) and (is_terminal(state) or is_interrupted(state))
-        field, snapshot, trim = "", b"", ""
+        field, snapshot, trim = "", Snapshot(b"", 0), ""
         self._tail += size
         self._keep(self._seq + len(batch), size)
         if ends:
-            field, snapshot, trim = "base", encode(self.task), self._trim()
+            field, snapshot, trim = "base", snapshot_of(self.task), self._trim()
         elif show and (self._anew or self._tail >= max(self._snapshot_size, _SMALL)):
-            field, snapshot, trim = "snap", encode(self.task), self._trim()
-        if snapshot:
-            self._snapshot_size, self._tail, self._size = len(snapshot), 0, len(snapshot)
+            field, snapshot, trim = "snap", snapshot_of(self.task), self._trim()
+        if field:
+            size = len(snapshot.data)
+            self._snapshot_size, self._tail, self._size = size, 0, size
         self._anew = False
         append = SCRIPTS.append(
             keys.of_task(begun.task_id),
@@ -304,7 +307,7 @@ class RunLog:
             lives.answered,
             "1" if show else "0",
             field,
-            snapshot,
+            *snapshot,
             trim,
             *(w for e in batch for w in (e.kind, e.state, e.ts, e.data)),
         )
@@ -361,12 +364,13 @@ class RunLog:
         # All that is pending is folded already; a snapshot that holds it needs no append of it.
         # What comes while the answer is awaited is not in it: a repeat sends the same snapshot.
         self._pending, self._pending_bytes = [], 0
-        state, ts, task = self.state, self._ts, encode(self.task)
+        state, ts, task = self.state, self._ts, snapshot_of(self.task)
         done = self.ended
         if done:
-            snapshot: tuple[str | bytes | int, ...] = ("base", task)
+            snapshot: tuple[str | bytes | int, ...] = ("base", task.data, "base_head", task.head)
         else:
-            snapshot = ("base", begun.base, "base_seq", begun.base_seq, "snap", task)
+            snapshot = ("base", begun.base, "base_seq", begun.base_seq)
+            snapshot += ("base_head", len(begun.base), "snap", task.data, "snap_head", task.head)
         restore = SCRIPTS.restore(
             store.keys.of_task(begun.task_id),
             self._fence,
@@ -389,7 +393,8 @@ class RunLog:
         answer = (await self._commit(store.look_at(begun.task_id), entering, restore))[-1]
         if answer[0] == b"restored":
             self._fence, self._run, self._n, self._seq = answer[2], run, 0, answer[3]
-            self._snapshot_size, self._tail, self._size = len(task), 0, len(task)
+            size = len(task.data)
+            self._snapshot_size, self._tail, self._size = size, 0, size
             self._listed = {state}
         else:
             self._stop("fenced")
@@ -422,6 +427,12 @@ class RunStore:
         (answer,) = await self.tasks.commit(
             SCRIPTS.begin([keys.task(task_id)], turn, run, deadline)
         )
+        return self.begun(task_id, turn, run=run, answer=answer)
+
+    def begun(self, task_id: str, turn: int, *, run: str, answer: Any) -> Begun:
+        """The attempt that an answer of the `begin` script shows. Raises RunEnded as `begin`
+        does.
+        """
         outcome, _, *rest = answer
         if outcome != b"begun":
             raise RunEnded(outcome.decode())
@@ -442,6 +453,7 @@ class RunStore:
             base,
             int(base_seq),
             asked[0].decode(),
+            len(base) + len(asked[1]),
             TurnInput.decode(asked[1]),
         )
 

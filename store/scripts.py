@@ -81,8 +81,14 @@ local function announce(channel) redis.call('PUBLISH', channel, table.concat(tol
 """
 
 
+def _source(name: str) -> str:
+    return files(__package__).joinpath("lua", f"{name}.lua").read_text()
+
+
 def _load(name: str) -> Script:
-    source = files(__package__).joinpath("lua", f"{name}.lua").read_text()
+    source = _source(name)
+    if "begin(" in source:
+        source = f"local function begin(KEYS, ARGV)\n{_source('begin')}end\n{source}"
     parts = [_CLOCK]
     if any(
         word in source for word in ("TERMINAL", "INTERRUPTED", "SUBMITTED", "WORKING", "ANSWERED")

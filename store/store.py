@@ -103,9 +103,11 @@ class Store:
             if one
             else Subscriber(queue_listening, silence=check, patience=patience)
         )
+        self.leases = GroupCommit(queue_listening, clock=self.queue_clock, patience=patience)
         self.queue = RunQueue(
             queue,
             self.queue_commit,
+            leases=self.leases,
             keys=self.keys.queue,
             clock=self.queue_clock,
             with_store=one,
@@ -161,7 +163,7 @@ class Store:
         await self.subscriber.close()
         if self.queue_subscriber is not self.subscriber:
             await self.queue_subscriber.close()
-        for lane in dict.fromkeys((self.commit, self.reads, self.queue_commit)):
+        for lane in dict.fromkeys((self.commit, self.reads, self.queue_commit, self.leases)):
             await lane.close()
         for client in self._clients:
             await client.aclose()

@@ -21,6 +21,7 @@ from switchroom.store.keys import Keys
 from switchroom.store.lists import TaskLists
 from switchroom.store.read import TaskView, read_call, view_of
 from switchroom.store.scripts import SCRIPTS, Call, command
+from switchroom.store.snapshot import snapshot_of
 
 __all__ = ["Accepted", "Lifetimes", "Send", "TaskStore", "new_mark"]
 
@@ -240,7 +241,7 @@ class TaskStore:
                 "statusUpdate": {"taskId": task_id, "contextId": view.context_id, "status": status}
             }
             was, data = view.state, encode(event)
-            task = fold(view.task, event)
+            task = snapshot_of(fold(view.task, event))
             answer = (
                 await self.commit(
                     self.lists.entering(view.owner, view.context_id, state, task_id=task_id, at=at),
@@ -251,10 +252,11 @@ class TaskStore:
                         data,
                         state,
                         at,
-                        encode(task),
+                        task.data,
                         self.lifetimes.ended,
                         self.lifetimes.log,
                         self.keys.live(task_id),
+                        task.head,
                     ),
                 )
             )[1]

@@ -51,6 +51,8 @@ async def _work(settings: Settings, agent: Agent | None, store: Store, stop: asy
         lease=settings.lease,
         concurrency=settings.concurrency,
         on_renewed=on_renewed,
+        # An answer to `take` that is lost costs an attempt then: not for agents that have only one.
+        begins=store.keys.task("%s") if runner.attempts > 1 else None,
     )
     while not stop.is_set():
         with suppress(StoreUnavailable):  # which it says only after it has waited

@@ -42,7 +42,7 @@ class Runner:
         self._agent = agent
         self._settings = settings
         self._declared = Declared.of(agent) if agent is not None else Declared()
-        self._attempts = settings.attempts if self._declared.retry else 1
+        self.attempts = settings.attempts if self._declared.retry else 1
         self.active: dict[str, _ActiveRun] = {}
         """Runs in progress, by job id. Empty when the worker has stopped."""
         self.deaf: set[asyncio.Task[None]] = set()
@@ -63,6 +63,9 @@ class Runner:
         mark, pause = new_mark(), 0.05
         while True:
             try:
+                if job.begun is not None:
+                    mark, answer = job.begun
+                    return self._store.runs.begun(job.task_id, job.turn, run=mark, answer=answer)
                 # In the clock of the tasks' Redis: the queue's may be another.
                 deadline = self._store.clock.now() + round(job.left * 1000)
                 return await self._store.runs.begin(
@@ -137,7 +140,7 @@ class _ActiveRun:
             self._poke()
 
     async def go(self) -> JobOver:
-        begun, limit = self._begun, self._runner._attempts
+        begun, limit = self._begun, self._runner.attempts
         try:
             if begun.cancel:
                 return await self._end(TaskState.CANCELED)
@@ -180,12 +183,16 @@ class _ActiveRun:
             accepted_output_modes=given.accepted_output_modes,
             extensions=given.extensions,
         )
-        async with aclosing(drive(self._runner._agent, run)) as events:
-            async for event in events:
-                if self._closed:
-                    return
-                self._heard = asyncio.get_running_loop().time()
-                await self._write(event)
+        try:
+            async with aclosing(drive(self._runner._agent, run)) as events:
+                async for event in events:
+                    if self._closed:
+                        return
+                    self._heard = asyncio.get_running_loop().time()
+                    await self._write(event)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as left:
+            # `sys.exit` in some library of the agent's: asyncio would end the whole worker with it.
+            raise RuntimeError(f"the agent raised {type(left).__name__}") from left
 
     async def _write(self, event: Json) -> None:
         if (message := event.get("message")) is not None:
@@ -295,7 +302,7 @@ class _ActiveRun:
 
     async def _again(self, asked: Retry) -> JobOver:
         attempt = self._begun.attempt
-        if attempt >= self._runner._attempts:
+        if attempt >= self._runner.attempts:
             return await self._fail(asked, f"The agent gave up after {attempt} attempts.")
         delays = self._settings.retry_delays
         delay = delays[min(attempt, len(delays)) - 1].total_seconds()

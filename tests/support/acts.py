@@ -179,6 +179,7 @@ async def append(
             "1" if show else "0",
             field,
             snapshot,
+            len(snapshot),
             trim,
             *words,
         )
