@@ -160,6 +160,20 @@ async def test_an_exception_after_the_end_changes_nothing(
     assert (task["status"]["state"], said(task)) == (COMPLETED, "Done")
 
 
+@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt, GeneratorExit])
+async def test_an_agent_that_leaves_the_program_fails_its_task_and_the_worker_stays(
+    house: House, leaving: type[BaseException]
+) -> None:
+    async def agent(run: Run) -> AsyncIterator[Event]:
+        if run.text == "leave":
+            raise leaving
+        yield "here"
+
+    gateway = await house.both(agent)
+    assert (await gateway.send("leave"))["status"]["state"] == FAILED
+    assert text(await gateway.send("stay")) == "here"
+
+
 async def test_an_agent_that_cancels_itself_has_failed(house: House) -> None:
     async def agent(run: Run) -> str:
         raise asyncio.CancelledError
