@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from fakeredis import FakeServer
 from fakeredis.aioredis import FakeAsyncRedisConnection
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -33,6 +33,8 @@ from redis.exceptions import (
     AuthorizationError,
     BusyLoadingError,
     ConnectionError,
+    NoPermissionError,
+    RedisError,
     ResponseError,
     TimeoutError,
 )
@@ -71,8 +73,9 @@ def connect(
     """A client for `url` (`redis://`, `rediss://`, `unix://`, `fake://name`); does not connect yet.
 
     `timeout` bounds connecting, each command and the wait for one of `connections` connections;
-    then redis-py's TimeoutError or ConnectionError. With `listening` an answer may take for ever,
-    as pub/sub needs. Answers are bytes. Raises UrlError.
+    then redis-py's TimeoutError or ConnectionError, as for a server that refuses the URL's user or
+    database. With `listening` an answer may take for ever, as pub/sub needs; connecting may not.
+    Answers are bytes. Raises UrlError.
     """
     seconds = timeout.total_seconds()
     options: dict[str, Any] = {
@@ -82,7 +85,7 @@ def connect(
         "socket_timeout": None if listening else seconds,
     }
     if urlsplit(url).scheme == "fake":
-        pool = BlockingConnectionPool(
+        pool = _Pool(
             max_connections=connections,
             timeout=seconds,  # type: ignore[arg-type]  # annotated int; any number works
             connection_class=FakeAsyncRedisConnection,
@@ -92,19 +95,36 @@ def connect(
     else:
         try:
             options |= parse_url(url)
-            pool = BlockingConnectionPool(
+            pool = _Pool(
                 max_connections=connections,
                 timeout=seconds,  # type: ignore[arg-type]
                 **options,
             )
             # No I/O, but redis-py refuses the options it does not know.
             pool.connection_class(**pool.connection_kwargs)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RedisError) as error:
             reason = str(error).split("__init__() ")[-1].splitlines()[0].rstrip(".")
             raise UrlError(
                 f"The Redis URL {without_password(url)} cannot be used: {reason}."
             ) from None
     return Redis.from_pool(pool)
+
+
+class _Pool(BlockingConnectionPool):
+    """Bounds the whole of connecting. Redis-py's own bound ends with the socket; the first words
+    on it (AUTH, SELECT …) may take as long as any answer, for a listener for ever.
+    """
+
+    async def ensure_connection(self, connection: AbstractConnection) -> None:
+        try:
+            async with asyncio.timeout(self.timeout):
+                await super().ensure_connection(connection)
+        except builtins.TimeoutError:
+            await connection.disconnect(nowait=True)
+            raise TimeoutError("Timeout connecting to server") from None
+        except ResponseError as error:
+            # Not the answer to the caller's command, for which it would be taken.
+            raise ConnectionError(str(error)) from error
 
 
 def is_fake(redis: Redis) -> bool:
@@ -133,13 +153,24 @@ async def check_server(redis: Redis) -> None:
     try:
         info = await redis.info()
     except (AuthenticationError, AuthorizationError) as error:
-        raise ServerError(f"{where} refuses the user or password of its URL ({error}).") from None
+        raise ServerError(
+            f"{where} refuses the user or password of its URL ({_sentence(error)})."
+        ) from None
     except BusyLoadingError:
         raise ServerError(f"{where} is still loading its data; start again in a moment.") from None
     except (ConnectionError, TimeoutError, OSError) as error:
+        if isinstance(error.__cause__, ResponseError):
+            raise ServerError(
+                f"{where} refuses the connection ({_sentence(error)}); "
+                "see the user, the database and the options of its URL."
+            ) from None
         reason = "timed out" if isinstance(error, TimeoutError) else _last_words(error)
         raise ServerError(f"{where} does not answer ({reason}); is it running?") from None
-    except ResponseError as error:
+    except RedisError as error:
+        if not isinstance(error, NoPermissionError) and "unknown command" not in str(error).lower():
+            raise ServerError(
+                f"{where} does not answer INFO as Redis does ({_sentence(error)})."
+            ) from None
         log.warning(
             "%s does not answer INFO (%s): make sure it is Redis 7.0 or newer, "
             "with maxmemory-policy noeviction",
@@ -238,7 +269,7 @@ async def _answers(url: str, process: asyncio.subprocess.Process) -> bool:
             while process.returncode is None:
                 try:
                     await redis.ping()
-                except (ConnectionError, OSError):
+                except (ConnectionError, TimeoutError, OSError):
                     await asyncio.sleep(0.01)
                 else:
                     return True
@@ -254,4 +285,9 @@ def _last_words(error: BaseException) -> str:
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
         return os.strerror(cause.errno)
-    return str(error).rstrip(".").rpartition(". ")[2] or type(error).__name__
+    return _sentence(error).rpartition(". ")[2]
+
+
+def _sentence(error: BaseException) -> str:
+    """The first line of an error's text, to be put into a sentence."""
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ConnectionError,
+    InvalidResponse,
+    NoPermissionError,
     ResponseError,
     TimeoutError,
 )
@@ -36,6 +39,7 @@ from switchroom.store.connect import (
 )
 from tests.support.wait import wait_until
 
+UNIX = pytest.mark.requires("unix")
 SHORT = timedelta(seconds=1)
 FIT = {"redis_version": "7.0.15", "redis_mode": "standalone", "maxmemory_policy": "noeviction"}
 
@@ -64,6 +68,25 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any] | Exceptio
 
     monkeypatch.setattr(Redis, "info", info)
     return connect("redis://user:secret@example.com:6380/1", timeout=SHORT)
+
+
+@asynccontextmanager
+async def answers(said: bytes, *, at: Path | None = None) -> AsyncIterator[str]:
+    """The URL of a server that says this to whatever it is asked first, and then no more."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(said)
+        await reader.read()
+        writer.close()
+
+    if at is not None:
+        async with await asyncio.start_unix_server(serve, at):
+            yield f"unix://{at}"
+        return
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        yield f"redis://{host}:{port}"
 
 
 class TestConnect:
@@ -106,7 +129,13 @@ class TestConnect:
 
     @pytest.mark.parametrize(
         "url",
-        ["redis://u:secret@h?colour=red", "redis://u:secret@h?db=x", "http://u:secret@h", "redis"],
+        [
+            "redis://u:secret@h?colour=red",
+            "redis://u:secret@h?db=x",
+            "redis://u:secret@h?protocol=7",
+            "http://u:secret@h",
+            "redis",
+        ],
     )
     def test_a_bad_url_is_one_sentence_without_password(self, url: str) -> None:
         with pytest.raises(UrlError) as caught:
@@ -114,6 +143,18 @@ class TestConnect:
         assert str(caught.value).startswith("The Redis URL ")
         assert "secret" not in str(caught.value)
         assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("options", ["", "?db=3", "?password=secret"])
+    @pytest.mark.parametrize("unix", [False, pytest.param(True, marks=UNIX)])
+    async def test_a_server_that_never_greets_is_given_up_even_by_a_listener(
+        self, unix: bool, options: str, tmp_path: Path
+    ) -> None:
+        socket = tmp_path / "s" if unix else None
+        async with answers(b"", at=socket) as url:
+            soon = timedelta(seconds=0.05)
+            async with connect(f"{url}{options}", timeout=soon, listening=True) as redis:
+                with pytest.raises(TimeoutError):
+                    await redis.connection_pool.get_connection()
 
 
 class TestCheckServer:
@@ -156,13 +197,65 @@ class TestCheckServer:
         assert sentence in said
         assert "secret" not in said
 
+    @pytest.mark.parametrize(
+        "refused",
+        [
+            NoPermissionError("this user has no permissions to run the 'info' command"),
+            ResponseError("unknown command 'INFO', with args beginning with: "),
+        ],
+    )
     async def test_one_that_will_not_say_is_trusted_with_a_warning(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refused: Exception
     ) -> None:
-        refused = ResponseError("NOPERM this user has no permissions to run 'info'")
         await check_server(answering(monkeypatch, refused))
         (record,) = caplog.records
         assert "noeviction" in record.getMessage()
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ResponseError("MASTERDOWN Link with MASTER is down"),
+            ResponseError("wrong number of arguments for 'info' command"),
+            InvalidResponse("Protocol Error: b'HTTP/1.1 400'\nand more"),
+        ],
+    )
+    async def test_one_that_answers_info_with_anything_else_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        said = await refusal(answering(monkeypatch, error))
+        assert "does not answer INFO as Redis does" in said
+        assert "\n" not in said
+
+    async def test_a_server_of_another_protocol_is_named(self) -> None:
+        async with answers(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
+            async with connect(url, timeout=SHORT) as redis:
+                said = await refusal(redis)
+        assert said.startswith(f"Redis at {url.removeprefix('redis://')} does not answer ")
+
+    @pytest.mark.requires("redis-server")
+    @pytest.mark.parametrize("options", ["db=99", "client_name=a%20b"])
+    async def test_a_real_server_that_refuses_the_connection_is_named(
+        self, server: str, options: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with connect(f"{server}?{options}", timeout=SHORT) as redis:
+            assert "refuses the connection" in await refusal(redis)
+        assert not caplog.records
+
+    @pytest.mark.requires("redis-server")
+    async def test_a_real_server_warns_for_a_user_without_info_but_not_without_its_database(
+        self, server: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with connect(server, timeout=SHORT) as redis:
+            for user, denied in (("shy", "-info"), ("lost", "-select")):
+                await redis.execute_command(
+                    "ACL", "SETUSER", user, "on", ">secret", "+@all", denied, "~*"
+                )
+        async with connect(f"{server}?username=lost&password=secret&db=1", timeout=SHORT) as redis:
+            assert "'select'" in await refusal(redis)
+        assert not caplog.records
+        async with connect(f"{server}?username=shy&password=secret&db=1", timeout=SHORT) as redis:
+            await check_server(redis)
+        assert "noeviction" in caplog.text
 
     async def test_nobody_listening_is_one_sentence(self) -> None:
         redis = connect("redis://:secret@127.0.0.1:1", timeout=SHORT)
