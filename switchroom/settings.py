@@ -29,6 +29,8 @@ from pydantic_core import PydanticCustomError
 __all__ = ["Settings", "SettingsError", "without_password"]
 
 _PREFIX = "SWITCHROOM_"
+_SERVICE_ADDRESSES = ("tcp://", "udp://", "sctp://")
+_SERVICE_VARIABLE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_\w+$")
 
 
 class SettingsError(Exception):
@@ -60,15 +62,17 @@ def _redis_url(url: str) -> str:
         _ = parts.port
     except ValueError:
         parts = urlsplit("")
-    # redis-py takes database 0 for a path that is no number: another one than was meant.
+    # redis-py takes database 0 for a path that is no number, and 6379 for port 0: others than were
+    # meant.
     match parts.scheme:
         case "redis" | "rediss":
-            fits = bool(parts.hostname) and re.fullmatch(r"/?\d*/?", parts.path) is not None
+            fits = _is_host(parts.hostname) and re.fullmatch(r"/?\d*/?", parts.path) is not None
+            fits = fits and parts.port != 0
         case "unix":
             fits = bool(parts.path)
         case _:
             fits = parts.scheme == "fake"
-    if not fits:
+    if not fits or _CONTROL.search(url):
         raise PydanticCustomError(
             "redis_url",
             "a URL such as redis://127.0.0.1:6379, rediss://… or unix:///path/to/socket",
@@ -82,11 +86,27 @@ def _public_url(url: str) -> str:
         _ = parts.port
     except ValueError:
         parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    # Clients get it as it is, so it must be a URL without urlsplit's leniency (RFC 3986 §2).
+    fits = (
+        re.fullmatch(r"https?://[A-Za-z0-9\-._~:/@!$&'()*+,;=%\[\]]+", url, re.IGNORECASE)
+        and _is_host(parts.hostname)
+        and "@" not in parts.netloc
+    )
+    if not fits:
         raise PydanticCustomError(
-            "public_url", "a URL such as https://agents.example.com, without query or fragment"
+            "public_url",
+            "a URL such as https://agents.example.com, without user, query, fragment or spaces",
         )
     return url
+
+
+def _is_host(name: str | None) -> bool:
+    """Whether it looks like a host's name or address; the only colons are those of IPv6."""
+    return name is not None and re.fullmatch(r"[\w.-]+|[0-9A-Fa-f:.]+(%\w+)?", name) is not None
+
+
+# urlsplit drops some of them unasked.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def _key_part(name: str) -> str:
@@ -233,7 +253,7 @@ class Settings(BaseModel):
             if (text := environ.get(_PREFIX + name.upper(), "").strip())
         }
         # Kubernetes sets SWITCHROOM_PORT=tcp://… in every pod beside a service named "switchroom".
-        if found.get("port", "").startswith("tcp://"):
+        if found.get("port", "").startswith(_SERVICE_ADDRESSES):
             del found["port"]
         port_variable = _PREFIX + "PORT"
         if "port" not in found and (port := environ.get("PORT", "").strip()):
@@ -246,19 +266,24 @@ class Settings(BaseModel):
             raise SettingsError(str(first["ctx"]["error"]))
         field = str(first["loc"][0])
         variable = port_variable if field == "port" else _PREFIX + field.upper()
-        shown = (
-            without_password(found[field]) if field in ("redis_url", "queue_url") else found[field]
-        )
+        shown = _without_user(found[field]) if field == "public_url" else found[field]
+        if field in ("redis_url", "queue_url"):
+            shown = without_password(shown)
         expected = first["msg"].removeprefix("Input should be ")
         raise SettingsError(f"{variable} is {shown!r}; it should be {expected}.")
 
     @staticmethod
     def unknown(environ: Mapping[str, str]) -> dict[str, str | None]:
-        """Variables that look like settings and are none, each with the setting probably meant."""
+        """Variables that look like settings and are none, each with the setting probably meant.
+
+        Those that Kubernetes makes for services named "switchroom…" are not among them.
+        """
         guesses: dict[str, str | None] = {}
-        for variable in sorted(environ):
+        for variable, value in sorted(environ.items()):
             name = variable.removeprefix(_PREFIX).lower()
-            if variable.startswith(_PREFIX) and name not in Settings.model_fields:
+            if not variable.startswith(_PREFIX) or _SERVICE_VARIABLE.search(variable):
+                continue
+            if name not in Settings.model_fields and not value.startswith(_SERVICE_ADDRESSES):
                 close = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0.75)
                 guesses[variable] = f"{_PREFIX}{close[0].upper()}" if close else None
         return guesses
@@ -296,4 +321,8 @@ def _plain(value: timedelta | int) -> str:
 
 def without_password(url: str) -> str:
     """A URL for logs and messages: no user, no password, no options (which may hold them)."""
-    return re.sub(r"//.*@", "//…@", url).partition("?")[0]
+    return _without_user(url).partition("?")[0]
+
+
+def _without_user(url: str) -> str:
+    return re.sub(r"//.*@", "//…@", url, flags=re.DOTALL)

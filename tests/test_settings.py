@@ -83,12 +83,29 @@ def test_port_is_honoured_and_kubernetes_service_variables_are_not(
         ("SWITCHROOM_PREFIX", "a{b}", "1 to 64 of the characters"),
         ("SWITCHROOM_QUEUE", "a b", "1 to 64 of the characters"),
         ("SWITCHROOM_PUBLIC_URL", "example.com", "a URL such as https://agents.example.com"),
-        ("SWITCHROOM_PUBLIC_URL", "http://h/?a=1", "without query"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h/?a=1", "without user, query"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h/?", "without user, query"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h/#", "without user, query"),
         ("SWITCHROOM_PUBLIC_URL", "http://h:x/", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h:70000/", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://x y", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h/x y", "or spaces"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h\tx/", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h/a\nb", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h/\x7f", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://h\\x/", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://<host>/", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://$HOST/", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://bücher.example/", "a URL such as"),
+        ("SWITCHROOM_PUBLIC_URL", "http://:80/", "a URL such as"),
         ("SWITCHROOM_REDIS_URL", "http://redis", "a URL such as redis://127.0.0.1:6379"),
         ("SWITCHROOM_REDIS_URL", "redis://", "a URL such as redis://127.0.0.1:6379"),
         ("SWITCHROOM_REDIS_URL", "redis://h:port", "a URL such as redis://127.0.0.1:6379"),
         ("SWITCHROOM_REDIS_URL", "redis://h/prod", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_REDIS_URL", "redis://h x", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_REDIS_URL", "redis://h\tx", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_REDIS_URL", "redis://h:0", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_QUEUE_URL", "unix:///a\nb", "a URL such as redis://127.0.0.1:6379"),
         ("SWITCHROOM_QUEUE_URL", "unix://", "a URL such as redis://127.0.0.1:6379"),
         ("PORT", "http", "a valid integer"),
         ("PORT", "70000", "less than or equal to 65535"),
@@ -106,6 +123,7 @@ def test_a_wrong_one_is_named_with_what_was_found_and_expected(
 @pytest.mark.parametrize("password", ["secret", "se@cr/et", "se:cret"])
 def test_a_password_is_never_shown(password: str) -> None:
     assert "cr" not in refusal(SWITCHROOM_REDIS_URL=f"http://user:{password}@host/")
+    assert "cr" not in refusal(SWITCHROOM_PUBLIC_URL=f"https://user:{password}@host/")
     settings = Settings(redis_url="redis://:secret@host", queue_url="redis://:secret@host")
     assert "secret" not in repr(settings)
     assert without_password("unix:///run/redis?password=secret") == "unix:///run/redis"
@@ -134,9 +152,57 @@ def test_what_follows_from_others_cannot_be_set_wrong() -> None:
     assert settings.job_timeout > settings.run_limit + settings.cancel_grace
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://agents.example.com",
+        "HTTPS://agents.example.com:8443/a/b-c_d.e~f/%20/",
+        "http://my_host",
+        "http://127.0.0.1:8000/@me",
+        "http://[2001:db8::1]:8000/",
+    ],
+)
+def test_a_public_url_may_have_a_port_a_path_and_an_address(url: str) -> None:
+    assert Settings.from_env({"SWITCHROOM_PUBLIC_URL": url}).public_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h",
+        "redis://user:p w@h:6380/2",
+        "rediss://[::1]:6379/0",
+        "redis://my_redis/",
+        "unix:///path with/spaces?db=1",
+        "fake://any thing",
+    ],
+)
+def test_redis_may_be_reached_in_many_ways(url: str) -> None:
+    assert Settings.from_env({"SWITCHROOM_REDIS_URL": url}).redis_url == url
+
+
+def test_what_kubernetes_sets_for_services_is_not_misspelt() -> None:
+    environ = {
+        "SWITCHROOM_PORT": "tcp://10.0.0.1:8000",
+        "SWITCHROOM_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+        "SWITCHROOM_PORT_8000_TCP_ADDR": "10.0.0.1",
+        "SWITCHROOM_PORT_8000_TCP_PROTO": "tcp",
+        "SWITCHROOM_SERVICE_HOST": "10.0.0.1",
+        "SWITCHROOM_SERVICE_PORT": "8000",
+        "SWITCHROOM_SERVICE_PORT_HTTP": "8000",
+        "SWITCHROOM_REDIS_PORT": "tcp://10.0.0.2:6379",
+        "SWITCHROOM_REDIS_SERVICE_HOST": "10.0.0.2",
+        "SWITCHROOM_REDIS_PORT_6379_TCP_PORT": "6379",
+    }
+    assert Settings.unknown(environ) == {}
+
+
 def test_a_misspelt_variable_is_found() -> None:
-    environ = {"SWITCHROOM_LEASES": "1", "SWITCHROOM_ZZZ": "1", "SWITCHROOM_LEASE": "1", "HOME": ""}
+    environ = {"SWITCHROOM_LEASES": "1", "SWITCHROOM_LEESE": "3", "SWITCHROOM_REDISURL": "x"}
+    environ |= {"SWITCHROOM_ZZZ": "1", "SWITCHROOM_LEASE": "1", "HOME": "", "switchroom_leese": ""}
     assert Settings.unknown(environ) == {
         "SWITCHROOM_LEASES": "SWITCHROOM_LEASE",
+        "SWITCHROOM_LEESE": "SWITCHROOM_LEASE",
+        "SWITCHROOM_REDISURL": "SWITCHROOM_REDIS_URL",
         "SWITCHROOM_ZZZ": None,
     }
