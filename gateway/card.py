@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -79,6 +80,7 @@ class CardSource:
         headers = {
             "Cache-Control": f"public, max-age={_MAX_AGE}",
             "ETag": etag,
+            "X-Content-Type-Options": "nosniff",
             "Last-Modified": format_datetime(self._modified, usegmt=True),
         }
         if _is_held(request.headers.get("if-none-match"), etag):
@@ -100,7 +102,7 @@ def load_card(
     if spec is None:
         name = "Agent" if settings.queue == "main" else settings.queue
         card, modified = fallback or minimal_card(name=name), None
-    elif spec.endswith(".json") or Path(spec).is_file():
+    elif spec.endswith(".json") or (os.path.isfile(spec) and not spec.endswith(".py")):
         card, modified = _from_file(Path(spec))
     else:
         card, modified = _from_import(spec), None
@@ -144,20 +146,42 @@ def card_beside(agent: str) -> Path | None:
 
 def _from_file(path: Path) -> tuple[AgentCard, datetime]:
     try:
-        found = json.loads(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         raise CardError(f"There is no card {str(path)!r} in {Path.cwd()}.") from None
+    except IsADirectoryError:
+        raise CardError(f"The card {path} is a folder; it should be a JSON file.") from None
     except OSError as error:
         raise CardError(f"The card {path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise CardError(f"The card {path} is not JSON: {error}.") from None
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CardError(f"The card {path} {_not_json(content, error)}.") from None
     return _validated(found, str(path)), _file_time(path)
+
+
+def _not_json(content: bytes, error: Exception) -> str:
+    """What is in a file that is not JSON, and what should be."""
+    if not content.strip():
+        return "is empty; it should hold a JSON object"
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        return "is no text; it should be a JSON file in UTF-8"
+    reason = "it nests too deep" if isinstance(error, RecursionError) else error
+    return f"is not JSON: {reason}; it should hold a JSON object"
 
 
 def _from_import(spec: str) -> AgentCard:
     try:
         found = import_object(spec, default="card")
     except ImportFailed as error:
+        if os.path.isdir(spec) and not spec.isidentifier():
+            raise CardError(
+                f"{spec!r} is a folder; a card is a .json file or an import string."
+            ) from None
         raise CardError(f"{error} A card is a .json file or an import string.") from error
     return _validated(found, spec)
 

@@ -6,7 +6,7 @@ Promises an object that is an agent, or one sentence that says what was found in
 
 from __future__ import annotations
 
-from switchroom.agent import Agent, AgentError, check_agent
+from switchroom.agent import Agent, AgentError, Declared, check_agent
 from switchroom.importing import ImportFailed, import_object
 
 __all__ = ["load_agent"]
@@ -18,6 +18,8 @@ def load_agent(spec: str) -> Agent:
     Raises AgentError; its cause, if any, is the error inside the agent's own code.
     """
     try:
-        return check_agent(import_object(spec, default="agent"))
+        agent = check_agent(import_object(spec, default="agent"))
     except ImportFailed as error:
         raise AgentError(str(error)) from (error.__cause__ or error)
+    Declared.of(agent)  # what it says wrongly of itself is told now, not by the first worker
+    return agent

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Route
 
 from switchroom.gateway.card import (
@@ -77,7 +78,9 @@ class TestFound:
             "made = minimal_card(name='Made')\n"
         )
         assert load_card("card_m", Settings()).card.name == "Echo"
-        assert load_card("card_m:made", Settings()).card.name == "Made"
+        for spec in ("card_m:made", "card_m.py:made", str(folder / "card_m.py:made")):
+            assert load_card(spec, Settings()).card.name == "Made"
+        assert load_card("card_m.py", Settings()).card.name == "Echo"
 
     def test_nowhere_it_is_minimal_and_named_after_the_queue(self) -> None:
         assert load_card(None, Settings()).card.name == "Agent"
@@ -113,8 +116,39 @@ class TestRefused:
     def test_an_absent_file(self, folder: Path) -> None:
         assert refusal("absent.json") == f"There is no card 'absent.json' in {folder}."
 
-    def test_a_file_that_is_not_json(self, folder: Path) -> None:
-        assert "is not JSON: " in refusal(written(folder / "a.json", "{'name': 1}"))
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"{'name': 1}", "is not JSON: Expecting property name"),
+            (b"# A card", "is not JSON: Expecting value: line 1 column 1"),
+            (b"[" * 100_000, "is not JSON: it nests too deep; it should hold a JSON object."),
+            (b" \n", "is empty; it should hold a JSON object."),
+            (b"\x89PNG\r\n\x1a\n\0\0", "is no text; it should be a JSON file in UTF-8."),
+            (b"\x7fELF\0\0\0\0", "is no text; it should be a JSON file in UTF-8."),
+        ],
+    )
+    @pytest.mark.parametrize("name", ["a.json", "a.txt", "a"])
+    def test_a_file_that_is_not_json(
+        self, folder: Path, name: str, content: bytes, said: str
+    ) -> None:
+        (folder / name).write_bytes(content)
+        assert f"The card {name} {said}" in refusal(name)
+
+    @pytest.mark.parametrize("spec", [".", "..", "/", "./a", "a/"])
+    def test_a_folder(self, folder: Path, spec: str) -> None:
+        (folder / "a").mkdir()
+        assert refusal(spec) == f"{spec!r} is a folder; a card is a .json file or an import string."
+        (folder / "a.json").mkdir()
+        assert refusal("a.json") == "The card a.json is a folder; it should be a JSON file."
+
+    def test_a_package_without_one(self, folder: Path) -> None:
+        (folder / "bots_m").mkdir()
+        (folder / "bots_m" / "__init__.py").write_text("")
+        assert refusal("bots_m").startswith("bots_m has no 'card'; ")
+
+    def test_a_name_that_no_file_can_have(self) -> None:
+        for spec in ("a" * 300, f"{'a' * 300}.json", ""):
+            refusal(spec)
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -161,6 +195,23 @@ class TestServed:
         assert interface["url"] == "http://other:9000/"
         assert interface["protocolBinding"] == "JSONRPC"
 
+    @pytest.mark.parametrize(
+        "host",
+        ['evil"<>/x', "a/b", "user@evil", "evil:port", "evil:70000", "a b", "evil?x", "evil#x", ""],
+    )
+    async def test_else_at_the_address_it_is_bound_to_if_host_is_none(self, host: str) -> None:
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": CARD_PATH,
+            "query_string": b"",
+            "headers": [(b"host", host.encode())],
+            "server": ("127.0.0.1", 8000),
+        }
+        answer = await load_card(None, Settings()).respond(Request(scope))
+        (interface,) = json.loads(answer.body)["supportedInterfaces"]
+        assert interface["url"] == "http://127.0.0.1:8000/"
+
     async def test_otherwise_as_it_was_written(self, folder: Path) -> None:
         answer = await served(load_card(written(folder / "a.json"), Settings()))
         assert answer.status_code == 200
@@ -191,12 +242,14 @@ class TestServed:
         first = await served(source)
         tag = first.headers["etag"]
         assert first.headers["cache-control"].startswith("public, max-age=")
+        assert first.headers["x-content-type-options"] == "nosniff"
         assert parsedate_to_datetime(first.headers["last-modified"])
         for held in (tag, f"W/{tag}", f'"other", {tag}', "*"):
             answer = await served(source, if_none_match=held)
             assert (answer.status_code, answer.content) == (304, b"")
             assert answer.headers["etag"] == tag
             assert "cache-control" in answer.headers
+            assert answer.headers["x-content-type-options"] == "nosniff"
         assert (await served(source, if_none_match='"other"')).status_code == 200
 
     async def test_another_card_has_another_tag(self, folder: Path) -> None:

@@ -94,10 +94,56 @@ def test_an_absent_attribute_is_told_with_what_is_there(folder: Path) -> None:
     (folder / "empty_m.py").write_text("")
     assert refusal("empty_m:bot").startswith("empty_m has no 'bot'; ")
 
+    (folder / "package_m").mkdir()
+    (folder / "package_m" / "__init__.py").write_text("")
+    assert refusal("package_m").startswith("package_m has no 'agent'; it defines nothing")
+    (folder / "package_m" / "one.py").write_text(AGENT)
+    assert refusal("package_m") == (
+        "package_m has no 'agent'; it is a package that holds package_m.one."
+    )
 
-@pytest.mark.parametrize("spec", ["", ":", ":agent", "module:", "a:b:c"])
-def test_a_string_that_is_none_is_told(spec: str) -> None:
-    refusal(spec)
+
+def test_an_error_in_looking_up_the_attribute_is_told_as_itself(folder: Path) -> None:
+    (folder / "lazy_m.py").write_text("def __getattr__(name):\n    raise RuntimeError('no GPU')\n")
+    assert "RuntimeError: no GPU (lazy_m.py, line 2)" in refusal("lazy_m:bot")
+
+
+@pytest.mark.parametrize(
+    "spec", ["", " ", ":", ":agent", "module:", "one_m.py:", "a b", "a..b", ".a", "a."]
+)
+def test_a_string_that_is_none_is_told(folder: Path, spec: str) -> None:
+    (folder / "one_m.py").write_text(AGENT)
+    assert refusal(spec) == (
+        f"{spec!r} is no import string; give module, module:attribute or path/file.py."
+    )
+    refusal("a:b:c")
+
+
+@pytest.mark.parametrize("spec", [".", "./", "..", "/", "agents/", "./agents", "odd.py"])
+def test_a_folder_is_told_with_the_files_in_it(folder: Path, spec: str) -> None:
+    (folder / "odd.py").mkdir()
+    (folder / "agents").mkdir()
+    assert refusal(spec).startswith(f"{spec!r} is a folder; ")
+    for name in "abcdefg":
+        (folder / "agents" / f"{name}.py").write_text(AGENT)
+    names = ", ".join(f"agents/{name}.py" for name in "abcde")
+    assert refusal("agents/") == (f"'agents/' is a folder; name a Python file in it: {names}, ….")
+
+
+@pytest.mark.parametrize("spec", ["notes.md", "./notes.md", "program", "notes.md:agent"])
+def test_a_file_that_is_not_python_is_told(folder: Path, spec: str) -> None:
+    (folder / "notes.md").write_text("hello")
+    (folder / "program").write_bytes(b"\x7fELF\0")
+    assert " is a file, but no Python file; give module, " in refusal(spec)
+
+
+def test_a_name_that_no_file_can_have_is_told() -> None:
+    assert refusal(f"x/{'a' * 300}.py").startswith("There is no file 'x/aaa")
+
+
+def test_what_an_agent_says_wrongly_of_itself_is_told(folder: Path) -> None:
+    (folder / "hasty_m.py").write_text(f"{AGENT}\nagent.run_limit = 'soon'\n")
+    assert "`run_limit` is 'soon'" in refusal("hasty_m")
 
 
 @pytest.mark.parametrize(
