@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 import socket
@@ -29,10 +30,10 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that no DNS can have
         # The socket module adds the address to the system's words.
-        number = error.errno or 0
-        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else getattr(error, "strerror", str(error))
         raise BindError(
             f"The gateway cannot listen at {host}:{port} ({reason}); "
             "choose another --host or --port."
@@ -55,12 +56,21 @@ async def serve(
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(drain.total_seconds()),
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_ours_to_know)
     server = _Server(config, drain=app.state.drain)
     watch = asyncio.create_task(server.exit_when(stop))
     try:
         await server.serve(sockets=[listener])
     finally:
         watch.cancel()
+
+
+def _is_ours_to_know(record: logging.LogRecord) -> bool:
+    """False for uvicorn's two lines about a client that asks for a WebSocket, one of them advice to
+    install something. Such a request is answered like any other.
+    """
+    text = record.getMessage()
+    return not text.startswith(("Unsupported upgrade", "No supported WebSocket library"))
 
 
 class _Server(uvicorn.Server):

@@ -107,6 +107,7 @@ def dev(agent: str | None, host: str | None, port: int | None) -> None:
     with _in_a_sentence():
         settings = _settings(environ, agent=agent, host=host, port=port)
         _log_to_stderr(settings)
+        _warn_of_unknown(environ)
         loaded = _load_agent(settings, given=agent)
         source = _card(settings, lambda: make_card(settings, loaded))
         _run(lambda stop: _dev(settings, loaded, source, stop))
@@ -120,6 +121,7 @@ def gateway(host: str | None, port: int | None) -> None:
     with _in_a_sentence():
         settings = _settings(os.environ, host=host, port=port)
         _log_to_stderr(settings)
+        _warn_of_unknown(os.environ)
         _need_shared_redis(settings, "gateways")
         source = _card(settings, lambda: load_card(settings.card, settings))
         _run(lambda stop: _gateway(settings, source, stop))
@@ -137,8 +139,14 @@ def worker(agent: str | None, concurrency: int | None) -> None:
     with _in_a_sentence():
         settings = _settings(os.environ, agent=agent, concurrency=concurrency)
         _log_to_stderr(settings)
+        _warn_of_unknown(os.environ)
         _need_shared_redis(settings, "workers")
         loaded = _load_agent(settings, given=agent)
+        if loaded is None:
+            log.warning(
+                "There is no agent, so every task is completed without output; name one: "
+                "`switchroom worker my_agent.py`, or set SWITCHROOM_AGENT."
+            )
         _run(lambda stop: _worker(settings, loaded, stop))
 
 
@@ -149,8 +157,8 @@ def check() -> None:
         settings = _settings(os.environ)
     for line in _effective(settings):
         click.echo(line)
-    for name, guess in Settings.unknown(os.environ).items():
-        click.echo(f"unknown  {name} is no setting" + (f"; did you mean {guess}?" if guess else ""))
+    for line in _unknown(os.environ):
+        click.echo(f"unknown  {line}")
     codes = [
         _verdict("agent", lambda: _check_agent(settings)),
         _verdict("card", lambda: _check_card(settings)),
@@ -159,8 +167,18 @@ def check() -> None:
     raise SystemExit(max(codes))
 
 
+_TEXTS = {
+    "agent": ("AGENT", "module, module:attr or path/file.py"),
+    "host": ("--host", "an address, such as 127.0.0.1"),
+}
+
+
 def _settings(environ: Mapping[str, str], **flags: str | int | None) -> Settings:
     """Settings from the environment, and above it what the command line says."""
+    for name, flag in flags.items():
+        if isinstance(flag, str) and not flag.strip():  # as a variable it would count as unset
+            shown, wanted = _TEXTS[name]
+            raise SettingsError(f"{shown} is {flag!r}; it should be {wanted}, or be left out.")
     said = {
         f"SWITCHROOM_{name.upper()}": str(flag) for name, flag in flags.items() if flag is not None
     }
@@ -175,6 +193,16 @@ def _log_to_stderr(settings: Settings) -> None:
     )
     if settings.log_level != "debug":
         logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are ours to say
+
+
+def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
+    for name, guess in Settings.unknown(environ).items():
+        yield f"{name} is no setting" + (f"; did you mean {guess}?" if guess else "")
+
+
+def _warn_of_unknown(environ: Mapping[str, str]) -> None:
+    for line in _unknown(environ):
+        log.warning("%s", line)
 
 
 def _need_shared_redis(settings: Settings, who: str) -> None:
@@ -250,7 +278,7 @@ async def _gateway(settings: Settings, source: CardSource, stop: asyncio.Event) 
 
 async def _worker(settings: Settings, agent: Agent | None, stop: asyncio.Event) -> None:
     async with _store(settings) as store:
-        name = settings.agent or "no agent: tasks are completed without output"
+        name = settings.agent or "no agent"
         log.info("worker of queue %s (%s), tasks in %s", settings.queue, name, _where(settings))
         await serve_worker(settings, agent, store=store, stop=stop)
     log.info("worker stopped")

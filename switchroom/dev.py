@@ -63,7 +63,10 @@ def banner(settings: Settings, base_url: str, kept: str) -> str:
     # RANDOM; then pasting twice within a second is such a repeat.)
     body = json.dumps(call).replace("ID", "'$(date +%s)$RANDOM'")
     headers = "-H 'A2A-Version: 1.0' -H 'Content-Type: application/json'"
-    agent = settings.agent or "no agent (tasks complete without output)"
+    agent = settings.agent or (
+        "no agent, so every task is completed without output; "
+        "name one: `switchroom dev my_agent.py`"
+    )
     return (
         f"Switchroom {switchroom.__version__} runs {agent}.\n{kept}\n\n"
         f"Card  {base_url}{CARD_PATH}\n\n"

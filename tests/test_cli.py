@@ -77,6 +77,22 @@ class TestWrong:
         assert result.exit_code == 2
         assert sentence(result).startswith("SWITCHROOM_CARD is 'absent.json': There is no card")
 
+    @pytest.mark.parametrize(
+        ("flags", "said"),
+        [
+            (("dev", ""), "AGENT is ''; it should be module, module:attr or path/file.py"),
+            (("worker", " "), "AGENT is ' '; it should be module, module:attr or path/file.py"),
+            (("dev", "--host", ""), "--host is ''; it should be an address, such as 127.0.0.1"),
+            (("gateway", "--host", ""), "--host is ''; it should be an address"),
+            (("worker", "."), "AGENT is '.': '.' is a folder; name a Python file in it: bot.py."),
+            (("dev", "/"), "AGENT is '/': '/' is a folder; "),
+        ],
+    )
+    def test_words_that_name_nothing(self, flags: tuple[str, ...], said: str) -> None:
+        result = call(*flags, REDIS_URL=NOBODY)
+        assert result.exit_code == 2
+        assert sentence(result).startswith(said)
+
     def test_card_beside_the_agent(self, folder: Path) -> None:
         (folder / "bot.json").write_text("{}")
         result = call("dev", "bot.py")
@@ -120,6 +136,33 @@ class TestWrong:
         assert result.exit_code == 1
         assert "Redis at 127.0.0.1:1 does not answer" in sentence(result)
 
+    @pytest.mark.requires("redis-server")
+    @pytest.mark.parametrize("command", ["dev", "gateway", "worker", "check"])
+    async def test_redis_refuses_the_connection(self, command: str) -> None:
+        binary = find_server()
+        assert binary is not None
+        async with private_server(binary) as url:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                "from switchroom.cli import main; main()",
+                command,
+                env={**os.environ, "SWITCHROOM_REDIS_URL": f"{url}?db=99", "PORT": "0"},
+                stdout=PIPE,
+                stderr=PIPE,
+            )
+            output, errors = await process.communicate()
+        assert process.returncode == 1
+        *_, last = (output if command == "check" else errors).decode().splitlines()
+        assert "refuses the connection (DB index is out of range)" in last
+        assert b"Traceback" not in errors
+
+    @pytest.mark.parametrize("host", ["a" * 70, "no.such.host.invalid"])
+    def test_address_of_nobody(self, host: str) -> None:
+        result = call("gateway", "--host", host, "--port", "0", REDIS_URL=NOBODY)
+        assert result.exit_code == 1
+        assert f"cannot listen at {host}:0 (" in sentence(result)
+
     @pytest.mark.parametrize("command", ["dev", "gateway"])
     def test_address_taken(self, command: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -135,6 +178,25 @@ class TestWrong:
         result = call(*args)
         assert result.exit_code == 2
         assert "Traceback" not in result.output
+
+
+class TestWarned:
+    @pytest.mark.parametrize("command", ["dev", "gateway", "worker"])
+    def test_of_what_is_no_setting(self, command: str, caplog: pytest.LogCaptureFixture) -> None:
+        flags = ("--port", "0") if command != "worker" else ("bot",)
+        call(command, *flags, REDIS_URL=NOBODY, LEESE="3", ZZZ="1")
+        assert [record.getMessage() for record in caplog.records] == [
+            "SWITCHROOM_LEESE is no setting; did you mean SWITCHROOM_LEASE?",
+            "SWITCHROOM_ZZZ is no setting",
+        ]
+
+    def test_of_a_worker_without_an_agent(self, caplog: pytest.LogCaptureFixture) -> None:
+        call("worker", REDIS_URL=NOBODY)
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        assert "every task is completed without output" in record.getMessage()
+        assert "switchroom worker my_agent.py" in record.getMessage()
+        assert "SWITCHROOM_AGENT" in record.getMessage()
 
 
 class TestCheck:
