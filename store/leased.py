@@ -44,8 +44,8 @@ _HEALTH: Final = 10
 
 @dataclass(eq=False, slots=True)
 class LeasedJob:
-    """One turn under lease.  held_until: on this process's monotonic clock.  lost: the lease is
-    not ours any more.
+    """One turn under lease.  held_until: on this process's monotonic clock.  ends: the same in the
+    queue's time, epoch ms.  lost: the lease is not ours any more.
     """
 
     job_id: str
@@ -53,6 +53,7 @@ class LeasedJob:
     turn: int
     blob: bytes
     held_until: float
+    ends: int
     begun: tuple[str, Any] | None = None
     lost: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -193,7 +194,7 @@ class LeasedWorker(Worker):
                 self._token,
                 job_key_prefix,
                 in_progress_key_prefix,
-                *((self._begins, seed) if self._begins else ()),
+                *((self._begins, seed, *self._lapsing()) if self._begins else ()),
             )
         )
         found = answer[2]
@@ -207,17 +208,27 @@ class LeasedWorker(Worker):
                 )
             except Exception:
                 _log.exception("%s is no job of ours; dropped", job_id)
-                self._finish(LeasedJob(job_id, "", 0, blob, 0.0), JobOver())
+                self._finish(LeasedJob(job_id, "", 0, blob, 0.0, 0), JobOver())
                 continue
             if (mine := self.owned.get(job_id)) is not None:
-                mine.held_until = asked + self._lease  # it had lapsed, and nobody was faster
+                # It had lapsed, and nobody was faster. If its run was told so already, it gives the
+                # job back when it has ended.
+                self._hold(mine, asked, answer[1])
+                mine.lost = False
                 continue
-            job = LeasedJob(job_id, task_id, turn, blob, asked + self._lease)
+            job = LeasedJob(job_id, task_id, turn, blob, 0.0, 0)
+            self._hold(job, asked, answer[1])
             if begun is not None:
                 job.begun = f"{seed}{limit - n}", begun
             self.owned[job_id] = job
             job.task = asyncio.get_running_loop().create_task(self._work(job))
         return len(found) // 3
+
+    def _lapsing(self) -> list[str]:
+        """Our jobs whose lease may be over by now: should we take them again, they go on as they
+        are, and a begin would fence them out.
+        """
+        return [job.job_id for job in self.owned.values() if job.left < self._lease / 3]
 
     async def _work(self, job: LeasedJob) -> None:
         over = JobOver(again=0.0)
@@ -260,6 +271,10 @@ class LeasedWorker(Worker):
 
     # -- renewing
 
+    def _hold(self, job: LeasedJob, asked: float, at: int) -> None:
+        """A script that was asked for at `asked` has given us the lease at `at`, queue's time."""
+        job.held_until, job.ends = asked + self._lease, at + self._lease_ms
+
     async def _renew_leases(self) -> None:
         while True:
             await asyncio.sleep(self._lease / 3)
@@ -276,7 +291,7 @@ class LeasedWorker(Worker):
                             self._token,
                             in_progress_key_prefix,
                             job_key_prefix,
-                            *(job.job_id for job in jobs),
+                            *(word for job in jobs for word in (job.job_id, job.ends)),
                         )
                     )
             except (StoreUnavailable, TimeoutError):
@@ -290,7 +305,7 @@ class LeasedWorker(Worker):
                 if self.owned.get(job.job_id) is not job:
                     continue
                 if word == b"held":
-                    job.held_until = asked + self._lease
+                    self._hold(job, asked, answer[1])
                     held.append(job)
                 elif word == b"gone":
                     gone.append(job)
@@ -309,7 +324,7 @@ class LeasedWorker(Worker):
         except StoreUnavailable:
             return  # away again: the next renewal finds it gone again
         if answer[0] == b"held":
-            job.held_until = asked + self._lease
+            self._hold(job, asked, answer[1])
         else:
             self.lose(job)
 

@@ -1,9 +1,10 @@
 -- Takes due jobs: lapsed and released ones first, then the waiting. The score in the queue becomes the end of the lease.
 -- Where the queue is on the tasks' own Redis, each turn begins in the same step: a round trip less per run.
--- KEYS queue running   ARGV lease limit token job_prefix in_progress_prefix [task_key_format run_seed]
+-- KEYS queue running   ARGV lease limit token job_prefix in_progress_prefix [task_key_format run_seed [id not to begin]...]
 -- -> ok, now, {id, blob, answer of begin or nil, ...}; the nth from the end of the limit runs as run_seed .. n
 local lease, left, ends = tonumber(ARGV[1]), tonumber(ARGV[2]), now + tonumber(ARGV[1])
-local out = {}
+local out, mine = {}, {}
+for i = 8, #ARGV do mine[ARGV[i]] = true end
 local function take(id)
   local blob = redis.call('GET', ARGV[4] .. id)
   if not blob then
@@ -13,7 +14,7 @@ local function take(id)
   redis.call('ZADD', KEYS[1], ends, id); redis.call('ZADD', KEYS[2], ends, id)
   redis.call('SET', ARGV[5] .. id, ARGV[3], 'PX', lease)
   local begun, task, turn = false, string.match(id, '^run:(.+):(%d+)$')
-  if ARGV[6] and task then begun = begin({string.format(ARGV[6], task)}, {turn, ARGV[7] .. left, ends}) end
+  if ARGV[6] and task and not mine[id] then begun = begin({string.format(ARGV[6], task)}, {turn, ARGV[7] .. left, ends}) end
   out[#out + 1] = id; out[#out + 1] = blob; out[#out + 1] = begun
   left = left - 1
 end
