@@ -6,6 +6,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 AGENT ?= examples/echo.py
 
+# honcho counts up from PORT, and gives each process its own in the variable PORT; a SWITCHROOM_PORT
+# would be the same for all, and stronger.
+up: PORT := $(or $(PORT),$(SWITCHROOM_PORT),8000)
+up: export SWITCHROOM_PORT :=
 # honcho kills what is left 5 s after the first process has ended: all must drain in less.
 up: export SWITCHROOM_REDIS_URL ?= redis://127.0.0.1:6379
 up: export SWITCHROOM_AGENT ?= $(AGENT)
@@ -21,8 +25,8 @@ help: ## list the verbs
 run: .venv/run.stamp ## start everything in one process, with the demo agent (or AGENT=…)
 	@exec $(BIN)/switchroom dev $(AGENT)
 
-up: .venv/dev.stamp ## two gateways and two workers from the Procfile, on a real Redis
-	@PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/honcho start -c gateway=2,worker=2 -p 8000
+up: .venv/dev.stamp ## two gateways (from PORT) and two workers from the Procfile, on a real Redis
+	@PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/honcho start -c gateway=2,worker=2 -p $(PORT)
 
 test: .venv/dev.stamp ## every test that can run here; lists what it left out
 	$(BIN)/pytest -q
@@ -58,7 +62,9 @@ clean: ## remove the venv and all caches
 	rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 
 # The outer pip fills the venv: ensurepip is slow, and absent where Python comes without it.
-INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+# Quiet twice: errors are shown, but not what pip thinks of the machine's own configuration.
+INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --quiet \
+	--disable-pip-version-check
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Switchroom needs Python 3.11 or newer with pip." >&2; exit 1; }

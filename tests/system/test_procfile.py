@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Process, Processes, environment, processes
+from tests.support.processes import ROOT, Process, Processes, environment, processes
 from tests.support.redis import running_server
 from tests.support.rpc import Rpc, answer_of, message
 from tests.support.wait import wait_until
@@ -58,6 +60,25 @@ def free_ports() -> int:
             continue
         return first
     raise AssertionError("no two free ports in a row")
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="no make here")
+@pytest.mark.parametrize(
+    ("settings", "port"),
+    [({}, 8000), ({"PORT": "9100"}, 9100), ({"SWITCHROOM_PORT": "9200"}, 9200)],
+)
+def test_make_up_counts_ports_from_the_one_that_is_set(
+    settings: dict[str, str], port: int, tmp_path: Path
+) -> None:
+    honcho = tmp_path / "honcho"
+    honcho.write_text('#!/bin/sh\necho "$* [$SWITCHROOM_PORT]"\n')
+    honcho.chmod(0o755)
+    command = ["make", "--old-file=.venv/dev.stamp", "up", f"BIN={tmp_path}"]
+    environ = {**environment(), **settings}
+    said = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    # One for all would be no use: honcho gives each process its own PORT.
+    assert said.stdout.strip().endswith(f"-p {port} []"), said.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
