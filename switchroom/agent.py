@@ -1,8 +1,8 @@
 """The port an agent's author implements: `Agent`, and `Run`, which is what an agent sees.
 
 Promises: an agent needs this module and nothing else. It is an async generator function over `Run`
-(or a coroutine function that returns one answer), yields strings, or events made by the run's
-makers, and never meets the queue, the store or the wire.
+(or a coroutine function that returns one answer), yields strings, parts, or events made by the
+run's makers, and never meets the queue, the store or the wire.
 Relies on: `switchroom.protocol` only.
 """
 
@@ -45,16 +45,24 @@ __all__ = [
 Content: TypeAlias = str | Part
 """What a maker takes as a part: a string is a text part; `Part` is anything else."""
 
-Event: TypeAlias = str | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
-"""What an agent yields. A string is the next chunk of the answer; the rest comes from makers."""
+Event: TypeAlias = Content | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+"""What an agent yields. A string or a `Part` is the next chunk of the answer; the rest comes from
+makers.
+"""
 
 Agent: TypeAlias = (
     Callable[["Run"], AsyncIterator[Event]] | Callable[["Run"], Awaitable[Event | None]]
 )
 """An async generator function over `Run`, or a coroutine function, or an object called like one.
 
+A string that it yields is the next chunk of its answer, which is one artifact; so is a `Part`, of
+whatever kind: `Part(data=…)`, `Part(raw=…, media_type=…)`, `Part(url=…)`. Everything else that it
+can say is made by the run: `run.status(…)`, `run.artifact(…)`, `run.ask(…)` and their like.
+
 Returning without a final state completes the task. Raising fails it; the exception's text goes to
-the log and never to the client. Cancellation arrives as `asyncio.CancelledError`.
+the log and never to the client. Cancellation arrives as `asyncio.CancelledError`. What no JSON can
+carry (NaN, a lone surrogate, more than 100 levels of nesting) fails the task too, and that the
+client is told.
 """
 
 

@@ -11,18 +11,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from switchroom.agent import Agent, Event, Run
-from switchroom.protocol.errors import InvalidAgentResponse
+from switchroom.protocol.errors import InvalidAgentResponse, InvalidParams
 from switchroom.protocol.lifecycle import is_interrupted, is_terminal, may_follow
 from switchroom.protocol.model import (
+    Artifact,
     Json,
     Message,
+    Model,
+    Part,
     TaskArtifactUpdateEvent,
     TaskState,
+    TaskStatus,
     TaskStatusUpdateEvent,
 )
+from switchroom.protocol.params import decode
 
 __all__ = ["drive"]
 
@@ -41,8 +49,9 @@ async def drive(agent: Agent | None, run: Run) -> AsyncGenerator[Json, None]:
         run: The turn.
 
     Raises:
-        InvalidAgentResponse: The agent yielded something that is no event, or not allowed now.
-        Exception: Whatever the agent raises, unchanged.
+        InvalidAgentResponse: The agent yielded something that is no event, or not allowed now, or
+            made one that no JSON can carry.
+        Exception: Whatever else the agent raises, unchanged.
     """
     turn = _Turn(run)
     if agent is None:
@@ -51,20 +60,22 @@ async def drive(agent: Agent | None, run: Run) -> AsyncGenerator[Json, None]:
         return
     called: object = agent(run)
     if not isinstance(called, AsyncIterator):
-        answer = await _await(called)
+        with _told():
+            answer = await _await(called)
         for event in turn.whole(answer):
             yield event
         return
     try:
-        async for item in called:
-            if isinstance(item, str):
-                if item:
-                    yield turn.chunk(item)
-                continue
-            for event in turn.take(item):
-                yield event
-            if turn.over:
-                return
+        with _told():
+            async for item in called:
+                if isinstance(item, str):
+                    if item:
+                        yield turn.text(item)
+                    continue
+                for event in turn.take(item):
+                    yield event
+                if turn.over:
+                    return
         for event in turn.end():
             yield event
     except GeneratorExit:
@@ -88,11 +99,50 @@ class _Turn:
         self._silent = True
         self.over = False
 
-    def chunk(self, text: str) -> Json:
+    def text(self, text: str) -> Json:
         """The next chunk of the answer. The hot path: plain dicts, no models."""
         if not text.isascii():
             _check_unicode(text)
-        artifact: Json = {"artifactId": self._answer, "parts": [{"text": text}]}
+        return self._chunk({"text": text})
+
+    def whole(self, answer: object) -> Iterator[Json]:
+        """The events of a coroutine's one answer."""
+        if isinstance(answer, str):
+            events = iter([self.text(answer)] if answer else [])
+        else:
+            events = self.take(answer) if answer is not None else iter(())
+        for event in events:
+            if self._answer is not None:  # it has no other chunk
+                event["artifactUpdate"]["lastChunk"] = True
+                self._answer = None
+            yield event
+        if not self.over:
+            yield from self.end()
+
+    def take(self, item: object) -> Iterator[Json]:
+        """The events of anything but a string that the agent yielded."""
+        match item:
+            case Part():
+                if (part := _sendable(item)) != {"text": ""}:  # as an empty string
+                    yield self._chunk(part)
+            case TaskStatusUpdateEvent():
+                yield from self._status(_sendable(item))
+            case TaskArtifactUpdateEvent():
+                yield self._artifact(_sendable(item))
+            case Message():
+                yield self._message(_sendable(item))
+            case _:
+                raise InvalidAgentResponse(
+                    f"The agent yielded {type(item).__name__}; yield strings, parts, or events "
+                    "made by run.status(), run.artifact(), run.ask() and their like."
+                )
+
+    def end(self) -> Iterator[Json]:
+        """The events of an agent that returned without a final state."""
+        yield from self._status({"status": {"state": TaskState.COMPLETED.value}})
+
+    def _chunk(self, part: Json) -> Json:
+        artifact: Json = {"artifactId": self._answer, "parts": [part]}
         update: Json = {"taskId": self._task, "contextId": self._context, "artifact": artifact}
         if self._answer is None:
             artifact["artifactId"] = self._answer = self._run.new_artifact_id()
@@ -101,38 +151,6 @@ class _Turn:
         else:
             update["append"] = True
         return {"artifactUpdate": update}
-
-    def whole(self, answer: object) -> Iterator[Json]:
-        """The events of a coroutine's one answer."""
-        if isinstance(answer, str):
-            if answer:
-                event = self.chunk(answer)
-                event["artifactUpdate"]["lastChunk"] = True
-                self._answer = None
-                yield event
-        elif answer is not None:
-            yield from self.take(answer)
-        if not self.over:
-            yield from self.end()
-
-    def take(self, item: object) -> Iterator[Json]:
-        """The events of anything but a string that the agent yielded."""
-        match item:
-            case TaskStatusUpdateEvent():
-                yield from self._status(item.to_dict())
-            case TaskArtifactUpdateEvent():
-                yield self._artifact(item.to_dict())
-            case Message():
-                yield self._message(item.to_dict())
-            case _:
-                raise InvalidAgentResponse(
-                    f"The agent yielded {type(item).__name__}; yield strings, or events made by "
-                    "run.status(), run.artifact(), run.ask() and their like."
-                )
-
-    def end(self) -> Iterator[Json]:
-        """The events of an agent that returned without a final state."""
-        yield from self._status({"status": {"state": TaskState.COMPLETED.value}})
 
     def _status(self, update: Json) -> Iterator[Json]:
         status = update["status"]
@@ -185,6 +203,56 @@ class _Turn:
         message.pop("taskId", None)
         message["contextId"] = self._context
         return {"message": message}
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Names what the agent tried to put into a part or an event that no JSON can carry."""
+    try:
+        yield
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[0]
+        # By name: the agent may have models of its own, whose faults are its own affair.
+        if error.title not in _MODELS or found["type"] not in _UNSENDABLE:
+            raise
+        field = ".".join(str(step) for step in found["loc"])
+        fault = "must be valid Unicode, without lone surrogates"
+        if found["type"] != "string_unicode":
+            fault = found["msg"]
+        raise InvalidAgentResponse(
+            f"The agent's {error.title} cannot be sent: {field} {fault}."
+        ) from error
+
+
+_MODELS = {
+    model.__name__
+    for model in (
+        Part,
+        Artifact,
+        Message,
+        TaskStatus,
+        TaskStatusUpdateEvent,
+        TaskArtifactUpdateEvent,
+    )
+}
+_UNSENDABLE = {"string_unicode", "unicode", "finite", "depth", "digits", "json"}
+
+
+def _sendable(made: Model) -> Json:
+    """`made` as JSON. Checked once more: the agent may have changed it since it was made, and what
+    is not valid in the log could never be read again.
+    """
+    try:
+        found = made.to_dict()
+        decode(type(made), found)
+    except InvalidParams as error:
+        field, fault = error.violations[0]
+        reason = f"{field} {fault}"
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+    else:
+        return found
+    raise InvalidAgentResponse(f"The agent's {type(made).__name__} cannot be sent: {reason}.")
 
 
 def _check_unicode(text: str) -> None:

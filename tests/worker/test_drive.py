@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from annotated_types import MaxLen
+from pydantic import BaseModel, ValidationError
 
 from switchroom.agent import Agent, Event, Message, Part, Retry, Run
 from switchroom.protocol.errors import InvalidAgentResponse
@@ -323,6 +325,136 @@ async def test_text_that_no_json_can_carry_is_refused() -> None:
 
     with pytest.raises(InvalidAgentResponse, match="surrogate"):
         await events(agent)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+SURROGATE = "\ud83d"
+NAN = float("nan")
+UNSENDABLE: list[tuple[str, Callable[[Run], Event], str]] = [
+    ("nan", lambda run: Part(data={"n": NAN}), "data must not hold NaN"),
+    ("nan in an artifact", lambda run: run.artifact("a", Part(data=NAN)), "data must not hold NaN"),
+    ("nan in metadata", lambda run: run.status(metadata={"n": NAN}), "metadata must not hold NaN"),
+    ("depth", lambda run: Part(data=nested(150)), "data must not nest deeper"),
+    ("great depth", lambda run: Part(data=nested(50_000)), "data must not nest deeper"),
+    ("depth in metadata", lambda run: run.reply("", metadata={"d": nested(150)}), "metadata must"),
+    ("no json", lambda run: Part(data={1, 2}), "data must be a JSON value"),
+    ("length", lambda run: Part(data=10**5_000), "a number of such length"),
+    ("name", lambda run: run.artifact(SURROGATE, "x"), "without lone surrogates"),
+    ("description", lambda run: run.artifact("a", "x", description=SURROGATE), "description must"),
+    ("text", lambda run: run.artifact("a", SURROGATE), "text must be valid Unicode"),
+    ("key", lambda run: run.artifact("a", "x", metadata={SURROGATE: 1}), "metadata must be valid"),
+    ("status", lambda run: run.status(SURROGATE), "text must be valid Unicode"),
+    ("question", lambda run: run.ask(SURROGATE), "text must be valid Unicode"),
+    ("reply", lambda run: run.reply(SURROGATE), "text must be valid Unicode"),
+    ("failure", lambda run: run.fail(SURROGATE), "text must be valid Unicode"),
+    ("filename", lambda run: Part(raw=b"x", filename=SURROGATE), "filename must be valid Unicode"),
+    ("media type", lambda run: Part(text="x", media_type=SURROGATE), "media_type must be valid"),
+    ("url", lambda run: Part(url=SURROGATE), "url must be valid Unicode"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"), [pytest.param(make, said, id=name) for name, make, said in UNSENDABLE]
+)
+async def test_what_no_json_can_carry_is_refused_wherever_it_stands(
+    make: Callable[[Run], Event], said: str
+) -> None:
+    async def generator(run: Run) -> AsyncIterator[Event]:
+        yield make(run)
+
+    async def coroutine(run: Run) -> Event:
+        return make(run)
+
+    for agent in (generator, coroutine):
+        with pytest.raises(InvalidAgentResponse) as caught:
+            await events(agent)
+        sentence = str(caught.value)
+        assert said in sentence
+        assert "cannot be sent" in sentence
+        assert sentence.isascii()
+
+
+def changed(event: TaskArtifactUpdateEvent, what: str) -> TaskArtifactUpdateEvent:
+    match what:
+        case "nan":
+            event.artifact.parts[0].data["n"] = NAN
+        case "depth":
+            event.artifact.parts[0].data["n"] = nested(150)
+        case "great depth":
+            event.artifact.parts[0].data["n"] = nested(5_000)
+        case "object":
+            event.artifact.parts[0].data["n"] = object()
+        case "name":
+            event.artifact.name = SURROGATE
+        case "metadata":
+            event.metadata = {"n": SURROGATE}
+        case "nothing left":
+            event.artifact.parts.clear()
+    return event
+
+
+@pytest.mark.parametrize(
+    "what", ["nan", "depth", "great depth", "object", "name", "metadata", "nothing left"]
+)
+async def test_what_was_valid_when_it_was_made_is_checked_again(what: str) -> None:
+    async def agent(run: Run) -> AsyncIterator[Event]:
+        yield changed(run.artifact("a", Part(data={})), what)
+
+    with pytest.raises(InvalidAgentResponse, match="TaskArtifactUpdateEvent cannot be sent: "):
+        await events(agent)
+
+
+async def test_a_fault_in_models_of_the_agents_own_is_its_own() -> None:
+    class Weather(BaseModel):
+        city: Annotated[str, MaxLen(9)]
+
+    async def agent(run: Run) -> AsyncIterator[Event]:
+        yield str(Weather(city=SURROGATE))
+
+    with pytest.raises(ValidationError):
+        await events(agent)
+
+
+async def test_parts_of_any_kind_are_chunks_like_strings() -> None:
+    async def agent(run: Run) -> AsyncIterator[Event]:
+        yield Part(data={"n": 10**30})
+        yield "text"
+        yield Part(text="")
+        yield Part(raw=b"tck", media_type="text/plain")
+        yield Part(data=None)
+
+    def part(part: Json, **flags: bool) -> Json:
+        event = chunk("", **flags)
+        event["artifactUpdate"]["artifact"]["parts"] = [part]
+        return event
+
+    assert await events(agent) == [
+        part({"data": {"n": 10**30}}),
+        chunk("text", append=True),
+        part({"raw": "dGNr", "mediaType": "text/plain"}, append=True),
+        part({"data": None}, append=True),
+        CLOSING,
+        status("COMPLETED"),
+    ]
+
+
+async def test_a_coroutine_may_return_a_part() -> None:
+    async def agent(run: Run) -> Event:
+        return Part(url="https://example.com/a")
+
+    whole, done = await events(agent)
+    assert whole["artifactUpdate"]["artifact"] == {
+        "artifactId": "1-1",
+        "parts": [{"url": "https://example.com/a"}],
+    }
+    assert whole["artifactUpdate"]["lastChunk"] is True
+    assert done == status("COMPLETED")
 
 
 @pytest.mark.parametrize("wrong", [None, 7, {"text": "x"}, b"bytes"])
