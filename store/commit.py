@@ -35,11 +35,6 @@ _PACE: Final = 10 * 1024 * 1024
 """Bytes for which a round trip is given a second more than its patience."""
 
 
-def _weight(call: Call) -> int:
-    """About how much a call weighs: its events and snapshots, and a little for itself."""
-    return 500 + sum([len(word) for word in call.words if isinstance(word, bytes)])
-
-
 class StoreUnavailable(Unavailable):
     """Redis did not answer, or cannot now (loading, read-only, out of memory); the write may or
     may not have happened.
@@ -115,7 +110,7 @@ class GroupCommit:
                 size = 0
                 while self._waiting and (not batch or size < _MOST):
                     batch.append(self._waiting.popleft())
-                    size += sum(map(_weight, batch[-1][0]))
+                    size += sum([call.weight for call in batch[-1][0]])
                 await self._send(batch)
         finally:
             self._sender = None
@@ -193,7 +188,7 @@ class GroupCommit:
             await connection.disconnect(nowait=True)
             raise
         for call, answer in zip(reversed(calls), reversed(answers), strict=True):
-            if call.script is not None and isinstance(answer, list):
+            if call.script is not None and call.script.tells_time and isinstance(answer, list):
                 self._clock.learn(answer[1])
                 break
         return answers

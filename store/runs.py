@@ -291,9 +291,9 @@ class RunLog:
             field, snapshot, trim = "base", snapshot_of(self.task), self._trim()
         elif show and (self._anew or self._tail >= max(self._snapshot_size, _SMALL)):
             field, snapshot, trim = "snap", snapshot_of(self.task), self._trim()
+        held = len(snapshot.data)
         if field:
-            size = len(snapshot.data)
-            self._snapshot_size, self._tail, self._size = size, 0, size
+            self._snapshot_size, self._tail, self._size = held, 0, held
         self._anew = False
         append = SCRIPTS.append(
             keys.of_task(begun.task_id),
@@ -310,6 +310,7 @@ class RunLog:
             *snapshot,
             trim,
             *(w for e in batch for w in (e.kind, e.state, e.ts, e.data)),
+            weight=size + held,
         )
         calls = [append]
         if show and state:
@@ -386,6 +387,7 @@ class RunLog:
             *("turn", begun.turn, "done", begun.turn if done else begun.turn - 1),
             *("attempt", begun.attempt, "shown", "1", "in", begun.input.encode()),
             *snapshot,
+            weight=len(task.data),
         )
         entering = store.lists.entering(
             begun.owner, begun.context_id, state, task_id=begun.task_id, at=ts

@@ -1,13 +1,14 @@
 """The Lua scripts of this package, and one call of one command.
 
 Each `.lua` file is one atomic step and opens with its contract. Every script answers a list
-whose first item says what happened and whose second is the server's clock in ms, so each answer
-also teaches us Redis time. Names of states come from `protocol.lifecycle`: Lua knows only which
-are terminal and which are interrupted.
+whose first item says what happened and whose second is the server's clock in ms (0 where the
+script does not look at it), so answers also teach us Redis time. Names of states come from
+`protocol.lifecycle`: Lua knows only which are terminal and which are interrupted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
@@ -25,14 +26,20 @@ ANSWERED: Final = "answered"
 LIVE_LIMIT: Final = 32 * 1024
 """Bytes of an event that are announced with it; followers of a larger one read the log."""
 
+LIGHT: Final = 500
+"""About how many bytes a call has besides events and snapshots."""
+
 Arg = str | bytes | int
 
 
 class Call(NamedTuple):
-    """One command to send: its words, and the script to load should the server not know it."""
+    """One command to send: its words, the script to load should the server not know it, and about
+    how many bytes it has.
+    """
 
     words: tuple[Arg, ...]
     script: Script | None = None
+    weight: int = LIGHT
 
 
 def command(*words: Arg) -> Call:
@@ -47,9 +54,11 @@ class Script:
     name: str
     body: str
     sha: str
+    tells_time: bool
 
-    def __call__(self, keys: Sequence[str], *args: Arg) -> Call:
-        return Call(("EVALSHA", self.sha, len(keys), *keys, *args), self)
+    def __call__(self, keys: Sequence[str], *args: Arg, weight: int = 0) -> Call:
+        """weight: bytes of what is large among the arguments."""
+        return Call(("EVALSHA", self.sha, len(keys), *keys, *args), self, LIGHT + weight)
 
 
 def _lua_set(states: Sequence[str]) -> str:
@@ -89,7 +98,10 @@ def _load(name: str) -> Script:
     source = _source(name)
     if "begin(" in source:
         source = f"local function begin(KEYS, ARGV)\n{_source('begin')}end\n{source}"
-    parts = [_CLOCK]
+    # Asking for the time costs a fifth of a small script: only where more is done with it than
+    # told.
+    tells_time = "now" in re.findall(r"\w+", re.sub(r"--.*|return \{'\w+', now", "", source))
+    parts = [_CLOCK if tells_time else "local now = 0\n"]
     if any(
         word in source for word in ("TERMINAL", "INTERRUPTED", "SUBMITTED", "WORKING", "ANSWERED")
     ):
@@ -97,7 +109,8 @@ def _load(name: str) -> Script:
     if "write(" in source:
         parts.append(_WRITE)
     body = "".join(parts) + source
-    return Script(name, body, sha1(body.encode(), usedforsecurity=False).hexdigest())
+    sha = sha1(body.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, body, sha, tells_time)
 
 
 class _Scripts:

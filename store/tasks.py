@@ -158,6 +158,7 @@ class TaskStore:
                 self.lifetimes.open,
                 self.keys.live(send.task_id),
                 *(word for config in send.configs for word in config),
+                weight=len(send.event) + len(send.input),
             )
         )
         outcome, _, *rest = (await self.commit(*calls, *then))[at]
@@ -257,6 +258,7 @@ class TaskStore:
                         self.lifetimes.log,
                         self.keys.live(task_id),
                         task.head,
+                        weight=len(task.data),
                     ),
                 )
             )[1]

@@ -146,7 +146,7 @@ class TestTake:
         started = [new_id() for _ in range(3)]
         for task_id in started:
             await store.queue.enqueue(task_id, 1)
-        assert await take(store) == started
+        assert set(await take(store)) == set(started)  # within one ms any may be first
         waiting = [new_id() for _ in range(4)]
         keys = store.keys.queue
         for at, task_id in enumerate(waiting):
