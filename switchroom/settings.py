@@ -231,16 +231,6 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much is logged."""
 
-    @property
-    def renew_every(self) -> timedelta:
-        """A third of the lease: two renewals may be lost before a run is."""
-        return self.lease / 3
-
-    @property
-    def job_timeout(self) -> timedelta:
-        """The queue's own limit for a job: above all a run may take, so that it never strikes."""
-        return self.run_limit + self.cancel_grace + timedelta(minutes=1)
-
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read the variables `SWITCHROOM_<FIELD>`, and `PORT`.
