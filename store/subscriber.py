@@ -83,9 +83,10 @@ class Subscriber:
 
     async def close(self) -> None:
         for task in (self._reader, self._sender):
-            if task is not None:
+            # Before Python 3.12, `asyncio.wait_for` can swallow a cancellation; fakeredis uses it.
+            while task is not None and not task.done():
                 task.cancel()
-                await asyncio.wait([task])
+                await asyncio.wait([task], timeout=0.1)
         self._reader = self._sender = None
 
     @property
