@@ -200,7 +200,7 @@ class WorkerOf:
             self.leased = make(runner, **options)
             return self.leased
 
-        store.queue.worker = watched  # type: ignore[method-assign]
+        store.queue.worker = watched  # type: ignore[method-assign, assignment]
         self.task = asyncio.create_task(serve(settings, agent, store=store, stop=self.stop))
 
     async def drain(self) -> None:
@@ -293,7 +293,7 @@ class House:
             if not worker.task.cancelled():
                 worker.task.result()
             # What a killed worker left running ends when the test lets it.
-            await wait_until(lambda w=worker: not w.leased.owned, what="the worker let go")  # type: ignore[misc]
+            await wait_until(lambda w=worker: not w.leased.owned, what="the worker let go")
         followed = [store.feed.followed for store in self._stores]
         held = [(worker.runner.active, worker.leased.owned) for worker in self._workers]
         for store in self._stores:

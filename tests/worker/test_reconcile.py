@@ -69,12 +69,10 @@ async def test_a_task_that_was_never_enqueued_is(
     house: House, gateway: Gateway, reconciler: Reconciler
 ) -> None:
     store = gateway.store
-    sent: list[Sequence[Call]] = []
     pipeline = store.commit._pipeline
 
     async def accept_only(calls: Sequence[Call]) -> list[Any]:
         """The gateway dies between accept and enqueue."""
-        sent.append(calls)
         if len(calls) > 2:
             await pipeline(calls[:-1])
             raise ConnectionError
