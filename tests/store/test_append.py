@@ -78,6 +78,7 @@ class TestScript:
         assert await append(store, begun, 2, chunk("a"), chunk("b", append=True)) == "ok"
         (artifact,) = (await view_of_task(store, task_id)).task["artifacts"]
         assert artifact["parts"] == [{"text": "a"}, {"text": "b"}]
+        assert len(await entries_of(store, task_id)) == 4
 
     async def test_after_the_end_nothing_new_is_written(self, store: Store) -> None:
         task_id = await new_task(store)

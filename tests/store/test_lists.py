@@ -329,6 +329,15 @@ class TestTooMuch:
         (left,) = await store.commit(command("PTTL", key))
         assert 0 < left <= store.tasks.lifetimes.longest
 
+    async def test_an_announcement_that_comes_late_moves_nothing_back(self, store: Store) -> None:
+        task_id = await new_task(store)
+        await run_to(store, task_id, WORKING, ASKING)
+        view = await view_of_task(store, task_id)
+        late = store.lists.entering(OWNER, CONTEXT, ASKING, task_id=task_id, at=view.ts - 1)
+        await store.commit(late)
+        for key in (store.keys.tasks(OWNER), store.keys.state(OWNER, ASKING)):
+            assert await listed(store, key) == {task_id: view.ts}
+
     async def test_a_task_that_comes_back_to_a_state_is_not_struck_off(self, store: Store) -> None:
         """The removal asked for when it left comes after it has returned."""
         task_id = await new_task(store)
