@@ -73,7 +73,14 @@ def test_make_up_counts_ports_from_the_one_that_is_set(
     honcho = tmp_path / "honcho"
     honcho.write_text('#!/bin/sh\necho "$* [$SWITCHROOM_PORT]"\n')
     honcho.chmod(0o755)
-    command = ["make", "--old-file=.venv/dev.stamp", "up", f"BIN={tmp_path}"]
+    # `make test` may be what runs this: a make within a make would say where it is.
+    command = [
+        "make",
+        "--no-print-directory",
+        "--old-file=.venv/dev.stamp",
+        "up",
+        f"BIN={tmp_path}",
+    ]
     environ = {**environment(), **settings}
     said = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
