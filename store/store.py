@@ -20,7 +20,8 @@ from switchroom.store.keys import Keys
 from switchroom.store.lists import TaskLists
 from switchroom.store.pushes import PushConfigs
 from switchroom.store.queue import RunQueue
-from switchroom.store.runs import LogLimits, RunStore
+from switchroom.store.runlog import LogLimits
+from switchroom.store.runs import RunStore
 from switchroom.store.scripts import SCRIPTS
 from switchroom.store.subscriber import Subscriber
 from switchroom.store.tasks import Lifetimes, TaskStore

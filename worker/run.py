@@ -19,9 +19,10 @@ from switchroom.protocol.lifecycle import may_follow
 from switchroom.protocol.model import Json, Role, TaskState
 from switchroom.settings import Settings
 from switchroom.store import Store
+from switchroom.store.attempt import Begun, RunEnded
 from switchroom.store.commit import StoreUnavailable
 from switchroom.store.leased import JobOver, LeasedJob, LeasedWorker
-from switchroom.store.runs import Begun, RunEnded, RunLog, TooLarge
+from switchroom.store.runlog import RunLog, TooLarge
 from switchroom.store.scripts import command
 from switchroom.store.tasks import new_mark
 from switchroom.worker.drive import drive

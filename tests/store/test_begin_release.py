@@ -7,7 +7,7 @@ import pytest
 from switchroom.protocol.event import decode
 from switchroom.protocol.model import TaskState
 from switchroom.store import Store
-from switchroom.store.runs import RunEnded
+from switchroom.store.attempt import RunEnded
 from switchroom.store.tasks import new_mark
 from tests.support.acts import (
     CONTEXT,

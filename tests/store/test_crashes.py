@@ -12,9 +12,9 @@ import pytest
 
 from switchroom.protocol.model import TaskState
 from switchroom.store import Store
+from switchroom.store.attempt import RunEnded
 from switchroom.store.claims import claim_for
 from switchroom.store.commit import GroupCommit, StoreUnavailable
-from switchroom.store.runs import RunEnded
 from switchroom.store.scripts import command
 from switchroom.store.tasks import Accepted, new_mark
 from tests.support.acts import (

@@ -18,7 +18,7 @@ from switchroom.store import Store
 from switchroom.store.commit import StoreUnavailable
 from switchroom.store.entry import Entry, Position, parse_live
 from switchroom.store.feed import Follower
-from switchroom.store.runs import RunLog
+from switchroom.store.runlog import RunLog
 from switchroom.store.scripts import LIVE_LIMIT, command
 from tests.support.acts import (
     chunk,

@@ -11,7 +11,7 @@ import pytest
 from switchroom.protocol.event import encode
 from switchroom.protocol.model import TaskState
 from switchroom.store import Store
-from switchroom.store.runs import RunEnded
+from switchroom.store.attempt import RunEnded
 from switchroom.store.scripts import Call, command
 from tests.support.acts import (
     OWNER,

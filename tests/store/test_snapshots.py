@@ -17,9 +17,9 @@ from switchroom.protocol.event import decode, encode
 from switchroom.protocol.lifecycle import fold, receive
 from switchroom.protocol.model import Json, TaskState
 from switchroom.settings import Settings
-from switchroom.store import Store, runs
+from switchroom.store import Store, runlog
 from switchroom.store.read import read_call, view_of
-from switchroom.store.runs import RunLog
+from switchroom.store.runlog import RunLog
 from switchroom.store.scripts import Call, command
 from tests.support.acts import (
     begin,
@@ -120,8 +120,8 @@ STEPS = st.lists(
 async def test_a_read_is_the_fold_of_all_events(
     store: Store, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Any], window: int, small: int
 ) -> None:
-    monkeypatch.setattr(runs, "_SMALL", small)
-    limits = runs.LogLimits(1_000_000, 1_000_000, replay_events=window, replay_bytes=2_000)
+    monkeypatch.setattr(runlog, "_SMALL", small)
+    limits = runlog.LogLimits(1_000_000, 1_000_000, replay_events=window, replay_bytes=2_000)
     monkeypatch.setattr(store.runs, "_limits", limits)
     model = Model(store, await new_task(store))
     await model.attempt()
@@ -162,7 +162,7 @@ class TestTrimming:
     async def test_so_many_events_and_whatever_no_snapshot_covers(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(runs, "_SMALL", 500)
+        monkeypatch.setattr(runlog, "_SMALL", 500)
         task_id = await new_task(store)
         run = await open_run(store, task_id)
         await run.write(status(WORKING))

@@ -13,9 +13,10 @@ from switchroom.protocol.event import decode, encode
 from switchroom.protocol.lifecycle import is_interrupted, is_terminal
 from switchroom.protocol.model import Json, TaskState, timestamp
 from switchroom.store import Store
+from switchroom.store.attempt import Begun
 from switchroom.store.entry import Entry, fold_entries, parse_log
 from switchroom.store.read import TaskView
-from switchroom.store.runs import Begun, RunLog
+from switchroom.store.runlog import RunLog
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Arg, command
 from switchroom.store.tasks import Accepted, Send, new_mark
 from switchroom.store.turn import TurnInput
