@@ -116,10 +116,18 @@ def _key_part(name: str) -> str:
     return name
 
 
+def _queue_name(name: str) -> str:
+    # A colon would let one queue's key be another's: `a:running` is where queue `a` keeps its runs.
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise PydanticCustomError("name", "1 to 64 of the characters A-Z a-z 0-9 _ . -")
+    return name
+
+
 Seconds = Annotated[timedelta, BeforeValidator(_seconds)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 PublicUrl = Annotated[str, AfterValidator(_public_url)]
 KeyPart = Annotated[str, AfterValidator(_key_part)]
+QueueName = Annotated[str, AfterValidator(_queue_name)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -149,7 +157,7 @@ class Settings(BaseModel):
     """
     prefix: KeyPart = "switchroom"
     """First part of every key: two deployments with one prefix on one Redis share their tasks."""
-    queue: KeyPart = "main"
+    queue: QueueName = "main"
     """The queue's and agent's name; a queue without a worker keeps its tasks SUBMITTED."""
 
     lease: Seconds = timedelta(seconds=15)

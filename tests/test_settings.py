@@ -200,3 +200,8 @@ def test_a_misspelt_variable_is_found() -> None:
         "SWITCHROOM_REDISURL": "SWITCHROOM_REDIS_URL",
         "SWITCHROOM_ZZZ": None,
     }
+
+
+def test_no_queue_is_named_like_another_ones_running_set() -> None:
+    with pytest.raises(SettingsError, match="SWITCHROOM_QUEUE is 'a:running'"):
+        Settings.from_env({"SWITCHROOM_QUEUE": "a:running"})
