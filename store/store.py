@@ -138,9 +138,9 @@ class Store:
             for client in clients:
                 await client.aclose()
             raise
-        store.subscriber.start()
+        await store.subscriber.start()
         if store.queue_subscriber is not store.subscriber:
-            store.queue_subscriber.start()
+            await store.queue_subscriber.start()
         store.feed.start()
         return store
 

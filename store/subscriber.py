@@ -72,14 +72,19 @@ class Subscriber:
         self._unsent: list[tuple[str, bytes]] = []
         self._sender: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
+        self._up = asyncio.Event()
         self._connection: AbstractConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self._on_gap: list[Callable[[], None]] = []
         self.round_trips = 0
         """SUBSCRIBEs awaited; tests count them."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """Begins to listen. Returns once connected, or after `patience`: then it goes on trying."""
         self._reader = asyncio.get_running_loop().create_task(self._run())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._up.wait()
 
     async def close(self) -> None:
         for task in (self._reader, self._sender):
@@ -184,6 +189,7 @@ class Subscriber:
         connection = await self._redis.connection_pool.get_connection()
         try:
             self._connection = connection
+            self._up.set()
             names = list(self._channels)
             self._awaited = Counter(names)
             if names:
