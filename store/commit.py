@@ -176,9 +176,13 @@ class GroupCommit:
             )
             async with asyncio.timeout(self._patience + len(packed) / _PACE) as late:
                 await connection.send_packed_command(packed, check_health=False)
-                for n in range(len(calls)):
-                    if n % 16 == 15:  # many answers may take their time, as long as they come
-                        late.reschedule(asyncio.get_running_loop().time() + self._patience)
+                clock = asyncio.get_running_loop().time
+                since = clock()
+                for _ in calls:
+                    if clock() > since + self._patience / 8:
+                        # Many answers may take their time, as long as they come.
+                        since = clock()
+                        late.reschedule(since + self._patience)
                     try:
                         answers.append(await connection.read_response())
                     except ResponseError as refused:

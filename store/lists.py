@@ -137,20 +137,23 @@ class TaskLists:
             for (task_id, score), view in zip(
                 rows, await self._read(rows, artifacts=artifacts), strict=True
             ):
+                belongs = view is not None and (
+                    context_id is not None or state in (None, view.state)
+                )
                 never = view is not None and view.ts < score < self._clock.now() - _UNDER_WAY
-                if low and not never:
-                    break  # one of them may belong right before this row
+                if view is not None and never and belongs and view.state != ANSWERED:
+                    # It stands where it belongs again, and is met there: the walk goes on from
+                    # before the first of these, since they may belong anywhere after.
+                    low.append(command("ZADD", key, "XX", view.ts, task_id))
+                if low:
+                    continue
                 last = Cursor(score, task_id)
                 if view is None:
                     if score < self._clock.now() - _DOUBT:
                         self._strike(key, task_id, score)
                     continue
-                belongs = context_id is not None or state in (None, view.state)
                 if view.state == ANSWERED or (not belongs and (never or view.ts >= score)):
                     self._strike(key, task_id, score)
-                elif never:
-                    # It stands where it belongs again, and is met there.
-                    low.append(command("ZADD", key, "XX", view.ts, task_id))
                 elif (
                     view.visible
                     and view.owner == owner

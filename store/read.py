@@ -52,7 +52,7 @@ class TaskView:
 def read_call(keys: Keys, task_id: str, *, artifacts: bool = True) -> Call:
     """Reads a task; without its artifacts what it costs does not depend on them."""
     keys_of = [keys.task(task_id), keys.log(task_id)]
-    return SCRIPTS.read(keys_of) if artifacts else SCRIPTS.read(keys_of, "head")
+    return SCRIPTS.read(keys_of) if artifacts else SCRIPTS.read(keys_of, "top")
 
 
 def view_of(task_id: str, answer: Any) -> TaskView | None:

@@ -236,7 +236,7 @@ class RunLog:
         size = sum(len(written.data) for written in batch)
         state = next((written.state for written in reversed(batch) if written.state), "")
         ends = bool(state) and (is_terminal(state) or is_interrupted(state))
-        field, snapshot, trim = "", Snapshot(b"", 0), ""
+        field, snapshot, trim = "", Snapshot(b"", b""), ""
         self._tail += size
         self._keep(self._seq + len(batch), size)
         if ends:
@@ -320,10 +320,10 @@ class RunLog:
         state, ts, task = self.state, self._ts, snapshot_of(self.task)
         done = self.ended
         if done:
-            snapshot: tuple[str | bytes | int, ...] = ("base", task.data, "base_head", task.head)
+            snapshot: tuple[str | bytes | int, ...] = ("base", task.data, "base_top", task.top)
         else:
             snapshot = ("base", begun.base, "base_seq", begun.base_seq)
-            snapshot += ("base_head", len(begun.base), "snap", task.data, "snap_head", task.head)
+            snapshot += ("snap", task.data, "snap_top", task.top)
         restore = SCRIPTS.restore(
             store.keys.of_task(begun.task_id),
             self._fence,

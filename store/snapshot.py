@@ -1,6 +1,4 @@
-"""The bytes of a folded task: everything but the artifacts first, so that lists need not read
-these.
-"""
+"""The bytes of a folded task, and those of the task without artifacts: lists read only these."""
 
 from __future__ import annotations
 
@@ -13,18 +11,16 @@ __all__ = ["Snapshot", "snapshot_of"]
 
 
 class Snapshot(NamedTuple):
-    """data: the Task as JSON.  head: how many of its bytes come before the artifacts; these bytes,
-    with their last one replaced by a closing brace, are the Task without artifacts.
-    """
+    """data: the Task as JSON.  top: the same without artifacts, or nothing if it has none."""
 
     data: bytes
-    head: int
+    top: bytes
 
 
 def snapshot_of(task: Json) -> Snapshot:
     artifacts = task.get("artifacts")
     if not artifacts:
-        data = encode(task)
-        return Snapshot(data, len(data))
-    head = encode({name: value for name, value in task.items() if name != "artifacts"})
-    return Snapshot(b"".join((head[:-1], b',"artifacts":', encode(artifacts), b"}")), len(head))
+        return Snapshot(encode(task), b"")
+    top = encode({name: value for name, value in task.items() if name != "artifacts"})
+    # Encoded once: what is large is not in the top.
+    return Snapshot(b"".join((top[:-1], b',"artifacts":', encode(artifacts), b"}")), top)

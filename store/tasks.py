@@ -257,7 +257,7 @@ class TaskStore:
                         self.lifetimes.ended,
                         self.lifetimes.log,
                         self.keys.live(task_id),
-                        task.head,
+                        task.top,
                         weight=len(task.data),
                     ),
                 )

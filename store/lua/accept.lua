@@ -13,7 +13,7 @@ end
 
 if not h[1] then
   if want == 'more' then return {'absent', now} end
-  redis.call('HSET', KEYS[1], 'owner', owner, 'ctx', context, 'state', SUBMITTED, 'ts', ts, 'seq', 1, 'mark', mark,
+  redis.call('HSET', KEYS[1], 'owner', owner, 'ctx', context, 'state', SUBMITTED, 'ts', ts, 'seq', 1, 'top_seq', 1, 'mark', mark,
     'turn', 1, 'done', 0, 'attempt', 0, 'fence', 0, 'run', '', 'n', 0, 'shown', ARGV[11], 'in', input,
     'base', '', 'base_seq', 0, 'claim', digest, 'c:' .. digest, '1 1 ' .. mark)
   redis.call('XADD', KEYS[2], '1-0', 'e', event, 'k', kind, 's', SUBMITTED, 't', 1, 'm', mark)
@@ -35,9 +35,9 @@ if TERMINAL[h[3]] then return {'terminal', now, h[3]} end
 if not INTERRUPTED[h[3]] then return {'busy', now, h[3]} end
 
 local turn, seq = tonumber(h[4]) + 1, tonumber(h[5]) + 1
-redis.call('HSET', KEYS[1], 'state', WORKING, 'ts', ts, 'seq', seq, 'mark', mark, 'turn', turn, 'attempt', 0,
+redis.call('HSET', KEYS[1], 'state', WORKING, 'ts', ts, 'seq', seq, 'top_seq', seq, 'mark', mark, 'turn', turn, 'attempt', 0,
   'run', '', 'in', input, 'claim', digest, 'c:' .. digest, turn .. ' ' .. seq .. ' ' .. mark)
-redis.call('HDEL', KEYS[1], 'snap', 'snap_seq')
+redis.call('HDEL', KEYS[1], 'snap', 'snap_seq', 'snap_top')
 write(KEYS[2], seq, mark, kind, WORKING, turn, event)
 announce(ARGV[13])
 keep()

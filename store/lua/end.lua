@@ -1,5 +1,5 @@
 -- Ends a task that nobody runs (cancel, attempts spent, aged out), if it still stands where the caller folded it.
--- KEYS task log push   ARGV seq mark event state ts snapshot ttl_end ttl_log channel head
+-- KEYS task log push   ARGV seq mark event state ts snapshot ttl_end ttl_log channel top
 -- -> ended|absent|terminal|moved|running, now, seq
 local h = redis.call('HMGET', KEYS[1], 'state', 'seq', 'mark', 'run', 'turn', 'done', 'fence')
 if not h[1] then return {'absent', now, 0} end
@@ -11,7 +11,7 @@ local seq = tonumber(h[2]) + 1
 write(KEYS[2], seq, ARGV[2], 'status', ARGV[4], h[5], ARGV[3])
 announce(ARGV[9])
 redis.call('HSET', KEYS[1], 'state', ARGV[4], 'ts', ARGV[5], 'seq', seq, 'mark', ARGV[2], 'done', h[5], 'run', '',
-  'fence', tonumber(h[7]) + 1, 'base', ARGV[6], 'base_seq', seq, 'base_head', ARGV[10], 'shown', '1')
-redis.call('HDEL', KEYS[1], 'snap', 'snap_seq')
+  'fence', tonumber(h[7]) + 1, 'base', ARGV[6], 'base_seq', seq, 'base_top', ARGV[10], 'top_seq', seq, 'shown', '1')
+redis.call('HDEL', KEYS[1], 'snap', 'snap_seq', 'snap_top')
 redis.call('PEXPIRE', KEYS[1], ARGV[7]); redis.call('PEXPIRE', KEYS[2], ARGV[8]); redis.call('PEXPIRE', KEYS[3], ARGV[7])
 return {'ended', now, seq}

@@ -1,16 +1,21 @@
 -- The task as it is, at one moment: its newest snapshot and the log after it.
--- With `head`, without its artifacts: the head of a snapshot is what stands before them.
--- KEYS task log   ARGV [head]
--- -> absent | ok, now, owner ctx state ts seq mark turn done run attempt shown cancel snapshot snapshot_seq input entries
+-- With `top`, without its artifacts: what these weigh is not touched then. `top_seq` is the last entry that is none.
+-- KEYS task log   ARGV [top]
+-- -> absent | ok, now, owner ctx state ts seq mark turn done run attempt shown cancel snapshot snapshot_seq entries
 local h = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'ts', 'seq', 'mark', 'turn', 'done', 'run', 'attempt',
-  'shown', 'cancel', 'base', 'base_seq', 'snap', 'snap_seq', 'base_head', 'snap_head')
+  'shown', 'cancel', 'base_seq', 'snap_seq', 'top_seq')
 if not h[1] then return {'absent', now} end
-local snapshot, at, head = h[13], tonumber(h[14]), h[17]
-if h[16] and tonumber(h[16]) > at then snapshot, at, head = h[15], tonumber(h[16]), h[18] end
+local field, at, last = 'base', tonumber(h[13]), tonumber(h[5])
+if h[14] and tonumber(h[14]) > at then field, at = 'snap', tonumber(h[14]) end
+local snapshot
+if ARGV[1] == 'top' then
+  last = tonumber(h[15])
+  snapshot = redis.call('HGET', KEYS[1], field .. '_top')
+end
+if not snapshot or snapshot == '' then snapshot = redis.call('HGET', KEYS[1], field) end
 local entries = {}
-if at < tonumber(h[5]) then entries = redis.call('XRANGE', KEYS[2], (at + 1) .. '-0', '+') end
-if ARGV[1] == 'head' then
-  if snapshot ~= '' then snapshot = string.sub(snapshot, 1, tonumber(head) - 1) .. '}' end
+if at < last then entries = redis.call('XRANGE', KEYS[2], (at + 1) .. '-0', last .. '-0') end
+if ARGV[1] == 'top' then
   local rest = {}
   for _, entry in ipairs(entries) do
     if entry[2][4] ~= 'artifact' then rest[#rest + 1] = entry end

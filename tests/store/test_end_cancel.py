@@ -173,7 +173,7 @@ class TestEnd:
                 SCRIPTS.end_(
                     store.keys.of_task(task_id),
                     *(seq, mark, event, CANCELED, store.clock.now(), b"{}"),
-                    *(60_000, 60_000, store.keys.live(task_id), 2),
+                    *(60_000, 60_000, store.keys.live(task_id), b""),
                 )
             )
             outcome: str = answer[0].decode()

@@ -13,6 +13,7 @@ from switchroom.protocol.errors import InvalidParams
 from switchroom.protocol.model import Json, TaskState, timestamp
 from switchroom.store import Store
 from switchroom.store.lists import Cursor, Page
+from switchroom.store.read import read_call
 from switchroom.store.scripts import command
 from tests.support.acts import (
     CONTEXT,
@@ -264,6 +265,35 @@ class TestTooMuch:
             )
         found = await pages(store, size=size)
         assert walked(found) == made[::-1]
+
+    @pytest.mark.parametrize("size", [1, 2, 6])
+    @pytest.mark.parametrize("bumped", [[1], [1, 2], [1, 2, 3], [1, 3], [0, 5], [0, 1, 2, 3, 4, 5]])
+    async def test_neighbours_announced_and_never_written_are_met_once(
+        self, store: Store, bumped: list[int], size: int
+    ) -> None:
+        now = store.clock.now() - 120_000
+        made = [await new_task(store, at=now + 50 * at) for at in range(6)]
+        for at in bumped:
+            await store.commit(
+                command("ZADD", store.keys.tasks(OWNER), now + 50 * at + 5, made[at])
+            )
+        assert walked(await pages(store, size=size)) == made[::-1]
+        assert walked(await pages(store, size=size)) == made[::-1]
+
+    async def test_a_page_does_not_read_what_its_tasks_weigh(self, store: Store) -> None:
+        """Lists answer from what stands beside a task's artifacts."""
+        task_id = await new_task(store)
+        run = await open_run(store, task_id)
+        await run.write(status(WORKING))
+        await run.write(chunk("x" * 100_000))
+        await run.write(status(COMPLETED))
+        await run.flush()
+        (answer,) = await store.reads(read_call(store.keys, task_id, artifacts=False))
+        assert len(answer[14]) < 1_000
+        assert answer[16] == []
+        listed_task = (await page(store, artifacts=False)).tasks[0]
+        assert "artifacts" not in listed_task
+        assert listed_task["status"]["state"] == COMPLETED
 
     async def test_one_mended_wrongly_is_met_all_the_same(self, store: Store) -> None:
         """A reader mended the list between an announcement and its write."""

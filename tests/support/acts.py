@@ -180,7 +180,7 @@ async def append(
             "1" if show else "0",
             field,
             snapshot,
-            len(snapshot),
+            b"",
             trim,
             *words,
         )
