@@ -70,6 +70,7 @@ class GroupCommit:
         self._waiting: deque[tuple[Sequence[Call], asyncio.Future[list[Any]]]] = deque()
         self._sender: asyncio.Task[None] | None = None
         self._connection: AbstractConnection | None = None
+        self._closed = False
         self.round_trips = 0
         """Pipelines sent so far; tests count them."""
 
@@ -84,6 +85,9 @@ class GroupCommit:
     def ask(self, *calls: Call) -> asyncio.Future[list[Any]]:
         """The same, without waiting: what is asked of both lanes of a process goes out at once."""
         answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            answered.set_exception(StoreUnavailable("This store has been closed"))
+            return answered
         self._waiting.append((calls, answered))
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())
@@ -96,7 +100,10 @@ class GroupCommit:
         self.ask(*calls).add_done_callback(lambda told: told.cancelled() or told.exception())
 
     async def close(self) -> None:
-        """Waits until what was asked has been answered, and gives the connection back."""
+        """Waits until what was asked has been answered, and gives the connection back. What is
+        asked from now on is StoreUnavailable.
+        """
+        self._closed = True
         if self._sender is not None:
             await asyncio.wait([self._sender])
         if self._connection is not None:

@@ -215,6 +215,16 @@ class TestAway:
         assert all(future.done() for future in asked)
         assert len(await written(store)) == 10
 
+    async def test_a_closed_lane_opens_no_connection_again(self, store: Store) -> None:
+        lane = GroupCommit(store.commit._redis, clock=Clock(), patience=1.0)
+        assert await lane(add("a")) == [1]
+        await lane.close()
+        lane.soon(add("b"))
+        with pytest.raises(StoreUnavailable):
+            await lane(add("c"))
+        assert await written(store) == [b"a"]
+        assert lane._connection is None
+
 
 class TestForgotten:
     async def test_only_what_was_not_known_is_sent_again(self, store: Store) -> None:
