@@ -21,7 +21,7 @@ from switchroom.store import Store
 from switchroom.store.entry import Entry, Position
 from switchroom.store.feed import Follower
 
-__all__ = ["Answers", "ClosingStream"]
+__all__ = ["Answers", "ClosingStream", "item_of"]
 
 
 class ClosingStream(AsyncIterator[StreamItem]):
@@ -160,7 +160,7 @@ class Answers:
                     return
                 if not told:
                     yield _task_item(sent, history)
-                if item := _item(entry):
+                if item := item_of(entry):
                     yield item
                 if _closes(entry, sent.turn):
                     return
@@ -171,7 +171,7 @@ class Answers:
             elif sent.over and not missed:
                 return
             async for entry in entries:
-                if item := _item(entry):
+                if item := item_of(entry):
                     yield item
                 if _closes(entry, sent.turn):
                     return
@@ -187,7 +187,7 @@ async def _next(entries: AsyncGenerator[Entry, None]) -> Entry | None:
     return await anext(entries, None)
 
 
-def _item(entry: Entry) -> StreamItem | None:
+def item_of(entry: Entry) -> StreamItem | None:
     """What a stream sends for an entry: its bytes as they are, or nothing for an accepted input."""
     if entry.kind == "input" or entry.data is None:
         return None

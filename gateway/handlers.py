@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from urllib.parse import urlsplit
 
-from switchroom.gateway.answers import Answers, ClosingStream
+from switchroom.gateway.answers import Answers, ClosingStream, item_of
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem
 from switchroom.gateway.sends import Sends
@@ -246,8 +246,8 @@ class DistributedHandler:
             else:
                 yield StreamItem(b"")  # accepted, though there may be nothing to say for a while
             async for entry in entries:
-                if entry.kind != "input" and entry.data is not None:
-                    yield StreamItem(entry.data, str(entry.position))
+                if item := item_of(entry):
+                    yield item
                 if is_terminal(entry.state):
                     return
         finally:

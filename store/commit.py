@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from hiredis import pack_command
 from redis.asyncio import Redis
@@ -27,7 +27,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from switchroom.protocol.errors import Unavailable
 from switchroom.store.scripts import Call
 
-__all__ = ["Clock", "GroupCommit", "StoreUnavailable"]
+__all__ = ["Clock", "GroupCommit", "StoreUnavailable", "patiently"]
+
+T = TypeVar("T")
 
 _MOST: Final = 1024 * 1024
 """Bytes after which a pipeline is full: a round trip stays short whatever gathers meanwhile."""
@@ -39,6 +41,17 @@ class StoreUnavailable(Unavailable):
     """Redis did not answer, or cannot now (loading, read-only, out of memory); the write may or
     may not have happened.
     """
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer to `ask`, which must be repeatable: it is asked again until Redis is there."""
+    pause = 0.05
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailable:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
 
 
 class Clock:
@@ -141,9 +154,7 @@ class GroupCommit:
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             for _, answered in batch:
                 if not answered.done():
-                    unavailable = StoreUnavailable(retry_after=1.0)
-                    unavailable.__cause__ = error
-                    answered.set_exception(unavailable)
+                    answered.set_exception(_unavailable(error))
             return
         except Exception as error:
             for _, answered in batch:
@@ -232,8 +243,10 @@ def _as_error(refused: Exception) -> Exception:
     # Inside a script the word stands in the middle of the reply, where redis-py does not look for
     # it.
     passing = isinstance(refused, _PASSING) or any(word in str(refused) for word in _PASSING_WORDS)
-    if not passing:
-        return refused
+    return _unavailable(refused) if passing else refused
+
+
+def _unavailable(cause: Exception) -> StoreUnavailable:
     unavailable = StoreUnavailable(retry_after=1.0)
-    unavailable.__cause__ = refused
+    unavailable.__cause__ = cause
     return unavailable

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from switchroom.store.commit import GroupCommit, StoreUnavailable
+from switchroom.store.commit import GroupCommit, StoreUnavailable, patiently
 from switchroom.store.entry import Entry, Position, parse_live, parse_log
 from switchroom.store.keys import Keys
 from switchroom.store.scripts import SCRIPTS, command
@@ -251,13 +251,7 @@ class Feed:
 
     async def fill(self, task_id: str, position: Position) -> list[Entry] | None:
         """`since`, however long Redis is away."""
-        pause = 0.05
-        while True:
-            try:
-                return await self.since(task_id, position)
-            except StoreUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+        return await patiently(lambda: self.since(task_id, position))
 
     def _doubt_all(self) -> None:
         for task in self._tasks.values():

@@ -19,7 +19,7 @@ from switchroom.protocol.event import encode, kind_of
 from switchroom.protocol.lifecycle import INTERRUPTED, fold, is_interrupted, is_terminal, may_follow
 from switchroom.protocol.model import Json, timestamp
 from switchroom.store.attempt import Begun, RunEnded
-from switchroom.store.commit import StoreUnavailable
+from switchroom.store.commit import patiently
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call
 from switchroom.store.snapshot import Snapshot, snapshot_of
 from switchroom.store.tasks import TaskStore, new_mark
@@ -355,10 +355,4 @@ class RunLog:
 
     async def _commit(self, *calls: Call) -> list[Any]:
         """Sends calls that may be repeated, until their answer is known."""
-        pause = 0.05
-        while True:
-            try:
-                return await self._store.commit(*calls)
-            except StoreUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+        return await patiently(lambda: self._store.commit(*calls))

@@ -109,25 +109,27 @@ def _is_host(name: str | None) -> bool:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def _key_part(name: str) -> str:
-    # Braces would move Redis Cluster's hash tag away from the task id.
-    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", name):
-        raise PydanticCustomError("name", "1 to 64 of the characters A-Z a-z 0-9 _ . : -")
-    return name
+def _name_of(characters: str) -> AfterValidator:
+    """A name of 1 to 64 of these characters, besides letters and digits."""
 
+    def check(name: str) -> str:
+        if not re.fullmatch(f"[A-Za-z0-9{re.escape(characters)}]{{1,64}}", name):
+            allowed = " ".join(characters)
+            raise PydanticCustomError(
+                "name", "1 to 64 of the characters A-Z a-z 0-9 {allowed}", {"allowed": allowed}
+            )
+        return name
 
-def _queue_name(name: str) -> str:
-    # A colon would let one queue's key be another's: `a:running` is where queue `a` keeps its runs.
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
-        raise PydanticCustomError("name", "1 to 64 of the characters A-Z a-z 0-9 _ . -")
-    return name
+    return AfterValidator(check)
 
 
 Seconds = Annotated[timedelta, BeforeValidator(_seconds)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 PublicUrl = Annotated[str, AfterValidator(_public_url)]
-KeyPart = Annotated[str, AfterValidator(_key_part)]
-QueueName = Annotated[str, AfterValidator(_queue_name)]
+# Braces would move Redis Cluster's hash tag away from the task id.
+KeyPart = Annotated[str, _name_of("_.:-")]
+# A colon would let one queue's key be another's: `a:running` is where queue `a` keeps its runs.
+QueueName = Annotated[str, _name_of("_.-")]
 Count = Annotated[int, Field(ge=1)]
 
 

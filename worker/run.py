@@ -20,7 +20,7 @@ from switchroom.protocol.model import Json, Role, TaskState
 from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.attempt import Begun, RunEnded
-from switchroom.store.commit import StoreUnavailable
+from switchroom.store.commit import StoreUnavailable, patiently
 from switchroom.store.leased import JobOver, LeasedJob, LeasedWorker
 from switchroom.store.runlog import RunLog, TooLarge
 from switchroom.store.scripts import command
@@ -61,24 +61,22 @@ class Runner:
             del self.active[job.job_id]
 
     async def _begin(self, job: LeasedJob) -> Begun | JobOver:
-        mark, pause = new_mark(), 0.05
-        while True:
-            try:
-                if job.begun is not None:
-                    mark, answer = job.begun
-                    return self._store.runs.begun(job.task_id, job.turn, run=mark, answer=answer)
-                # In the clock of the tasks' Redis: the queue's may be another.
-                deadline = self._store.clock.now() + round(job.left * 1000)
-                return await self._store.runs.begin(
-                    job.task_id, job.turn, run=mark, deadline=deadline
-                )
-            except RunEnded as ended:
-                _log.debug("task %s turn %d: %s", job.task_id, job.turn, ended.why)
-                # `late`: whoever holds the lease now runs it; if nobody does, it is still due.
-                return JobOver(again=0.0 if ended.why == "late" else None)
-            except StoreUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+        mark, runs = new_mark(), self._store.runs
+
+        async def begin() -> Begun:
+            # In the clock of the tasks' Redis: the queue's may be another.
+            deadline = self._store.clock.now() + round(job.left * 1000)
+            return await runs.begin(job.task_id, job.turn, run=mark, deadline=deadline)
+
+        try:
+            if job.begun is not None:
+                mark, answer = job.begun
+                return runs.begun(job.task_id, job.turn, run=mark, answer=answer)
+            return await patiently(begin)
+        except RunEnded as ended:
+            _log.debug("task %s turn %d: %s", job.task_id, job.turn, ended.why)
+            # `late`: whoever holds the lease now runs it; if nobody does, it is still due.
+            return JobOver(again=0.0 if ended.why == "late" else None)
 
     # -- what is asked of running runs
 
@@ -352,14 +350,7 @@ class _ActiveRun:
         }
 
     async def _release(self, *, counted: bool) -> None:
-        pause = 0.05
-        while True:
-            try:
-                await self.log.release(counted=counted)
-                return
-            except StoreUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+        await patiently(lambda: self.log.release(counted=counted))
 
 
 def _refused(ended: RunEnded) -> JobOver:
