@@ -13,11 +13,12 @@ import uuid
 from typing import Final
 
 from switchroom.protocol.lifecycle import is_interrupted, is_terminal
-from switchroom.protocol.model import Role, TaskState
+from switchroom.protocol.model import TaskState
 from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.commit import StoreUnavailable
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call, command
+from switchroom.worker.notice import notice
 
 __all__ = ["Reconciler"]
 
@@ -111,13 +112,11 @@ class Reconciler:
             limit = self._settings.interrupted_limit.total_seconds()
             deadline = int(row[1] or 0) + round(limit * 1000)
             if now >= deadline:
-                message = {
-                    "messageId": uuid.uuid4().hex,
-                    "role": Role.AGENT,
-                    "parts": [{"text": "Nobody answered in time."}],
-                    "taskId": task_id,
-                    "contextId": (row[6] or b"").decode(),
-                }
+                message = notice(
+                    "Nobody answered in time.",
+                    task_id=task_id,
+                    context_id=(row[6] or b"").decode(),
+                )
                 await store.tasks.end(task_id, TaskState.FAILED, message=message, force=False)
             await store.commit(self._next(task_id, score, max(float(deadline), again)))
         else:

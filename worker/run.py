@@ -16,7 +16,7 @@ from contextlib import aclosing
 from switchroom.agent import Agent, Declared, Retry, Run
 from switchroom.protocol.errors import InvalidAgentResponse
 from switchroom.protocol.lifecycle import may_follow
-from switchroom.protocol.model import Json, Role, TaskState
+from switchroom.protocol.model import Json, TaskState
 from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.attempt import Begun, RunEnded
@@ -26,6 +26,7 @@ from switchroom.store.runlog import RunLog, TooLarge
 from switchroom.store.scripts import command
 from switchroom.store.tasks import new_mark
 from switchroom.worker.drive import drive
+from switchroom.worker.notice import notice
 
 __all__ = ["Runner"]
 
@@ -326,15 +327,9 @@ class _ActiveRun:
         return JobOver()
 
     async def _status(self, state: TaskState, text: str | None = None) -> None:
-        message: Json | None = None
+        message = None
         if text is not None:
-            message = {
-                "messageId": uuid.uuid4().hex,
-                "role": Role.AGENT,
-                "parts": [{"text": text}],
-                "taskId": self.task_id,
-                "contextId": self._begun.context_id,
-            }
+            message = notice(text, task_id=self.task_id, context_id=self._begun.context_id)
         await self.log.write(self._event(state, message))
 
     def _event(self, state: TaskState, message: Json | None) -> Json:
