@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from arq.connections import ArqRedis
 from arq.constants import job_key_prefix
@@ -23,7 +23,7 @@ from switchroom.store.leased import JobOver, LeasedJob, LeasedWorker
 from switchroom.store.scripts import SCRIPTS, Call, command
 from switchroom.store.subscriber import Subscriber
 
-__all__ = ["RunQueue"]
+__all__ = ["Backlog", "RunQueue"]
 
 _JOB_TTL: Final = round(timedelta(days=30) / timedelta(milliseconds=1))
 _FUNCTION: Final = "run"
@@ -35,6 +35,15 @@ def _job_id(task_id: str, turn: int) -> str:
 
 def _dumps(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+class Backlog(NamedTuple):
+    """What waits for a worker.  runs: due, and in nobody's hands.  oldest: ms that the first of
+    them has waited; 0 if there is none.
+    """
+
+    runs: int
+    oldest: int
 
 
 class RunQueue:
@@ -79,6 +88,13 @@ class RunQueue:
         """Runs waiting and running: the figure to scale workers by."""
         (size,) = await self._commit(command("ZCARD", self._keys.queue))
         return int(size)
+
+    async def backlog(self) -> Backlog:
+        """How far the workers are behind, by the queue's own clock; in one round trip, whose cost
+        does not depend on how much waits. Raises StoreUnavailable.
+        """
+        (answer,) = await self._commit(SCRIPTS.backlog([self._keys.queue]))
+        return Backlog(answer[2], answer[3])
 
     async def is_queued(self, turns: Sequence[tuple[str, int]]) -> list[bool]:
         """For each (task id, turn) whether the queue knows of it, waiting or running."""

@@ -142,6 +142,7 @@ class _Scripts:
     renew = _load("renew")
     finish = _load("finish")
     putback = _load("putback")
+    backlog = _load("backlog")
     configure = _load("configure")
 
 

@@ -141,6 +141,30 @@ class TestEnqueue:
         assert await store.queue.depth() == 4
 
 
+class TestBacklog:
+    async def test_it_counts_what_is_due_and_says_since_when(self, store: Store) -> None:
+        assert await store.queue.backlog() == (0, 0)
+        waiting = [new_id() for _ in range(3)]
+        for task_id in waiting:
+            await store.queue.enqueue(task_id, 1)
+        first = store.queue_clock.now() - 40_000
+        await store.queue_commit(
+            command("ZADD", store.keys.queue.queue, "XX", first, job_id(waiting[1]))
+        )
+        backlog = await store.queue.backlog()
+        assert backlog.runs == 3 and 40_000 <= backlog.oldest < 50_000
+
+    async def test_what_runs_or_is_not_due_yet_does_not_wait(self, store: Store) -> None:
+        running, later, lapsed = (new_id() for _ in range(3))
+        for task_id in (running, later, lapsed):
+            await store.queue.enqueue(task_id, 1)
+        await take(store)
+        assert await store.queue.backlog() == (0, 0)
+        await finish(store, later, delay=50_000)
+        await lapse(store, lapsed)
+        assert (await store.queue.backlog()).runs == 1
+
+
 class TestTake:
     async def test_lapsed_and_released_come_before_waiting(self, store: Store) -> None:
         started = [new_id() for _ in range(3)]
