@@ -15,7 +15,8 @@ class RunEnded(Exception):
     """The run may not write any more. Not an A2A error: it never leaves the worker.
 
     why: `fenced` (another took over, or a cancel), `terminal`, `absent`, `late` (the lease had
-    passed), `stale`, `broken` (the store answers what it never should; the log has the cause).
+    passed), `stale`, `held` (the queue thought it new, but it runs), `broken` (the store answers
+    what it never should; the log has the cause).
     """
 
     def __init__(self, why: str) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +24,6 @@ from typing import Any, Final
 
 from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix
-from arq.jobs import deserialize_job_raw
 from arq.worker import Worker, func
 from redis.exceptions import RedisError
 
@@ -40,18 +40,21 @@ _MOST: Final = 100
 _IDLE: Final = 1.0
 """Seconds after which an idle worker looks without having heard the bell."""
 _HEALTH: Final = 10
+_TURN: Final = re.compile(r"run:(.+):(\d+)")
+"""A job's id. It says all that is needed: what else stands in the job is for arq's own tools."""
 
 
 @dataclass(eq=False, slots=True)
 class LeasedJob:
-    """One turn under lease.  held_until: on this process's monotonic clock.  ends: the same in the
-    queue's time, epoch ms.  lost: the lease is not ours any more.
+    """One turn under lease.  new: nobody has had it yet, as far as the queue knows.  held_until: on
+    this process's monotonic clock.  ends: the same in the queue's time, epoch ms.  lost: the lease
+    is not ours any more.
     """
 
     job_id: str
     task_id: str
     turn: int
-    blob: bytes
+    new: bool
     held_until: float
     ends: int
     begun: tuple[str, Any] | None = None
@@ -76,9 +79,9 @@ class JobOver:
 class LeasedWorker(Worker):
     """Takes turns from one queue and hands each to `handler` as a task of its own.
 
-    leases: a lane of its own, so that no large event holds up a renewal.  on_renewed: called
-    after each renewal with the jobs still held, and with those the queue has forgotten (emptied,
-    failed over), which `put_back` can write anew.
+    blob: makes the job of a turn, as arq keeps it.  leases: a lane of its own, so that no large
+    event holds up a renewal.  on_renewed: called after each renewal with the jobs still held, and
+    with those the queue has forgotten (emptied, failed over), which `put_back` can write anew.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class LeasedWorker(Worker):
         handler: Callable[[LeasedJob], Awaitable[JobOver]],
         *,
         function: str,
+        blob: Callable[[str, int], bytes],
         pool: ArqRedis,
         commit: GroupCommit,
         leases: GroupCommit,
@@ -116,6 +120,7 @@ class LeasedWorker(Worker):
             log_results=False,
         )
         self._function = function
+        self._blob = blob
         self._commit = commit
         self._leases = leases
         self._keys = keys
@@ -198,17 +203,13 @@ class LeasedWorker(Worker):
             )
         )
         found = answer[2]
-        for n, (raw_id, blob, begun) in enumerate(
+        for n, (raw_id, new, begun) in enumerate(
             zip(found[::3], found[1::3], found[2::3], strict=True)
         ):
             job_id = raw_id.decode()
-            try:
-                _, (task_id, turn), _, _, _ = deserialize_job_raw(
-                    blob, deserializer=self.job_deserializer
-                )
-            except Exception:
-                _log.exception("%s is no job of ours; dropped", job_id)
-                self._finish(LeasedJob(job_id, "", 0, blob, 0.0, 0), JobOver())
+            if (named := _TURN.fullmatch(job_id)) is None:
+                _log.error("the job %s is not one of ours; dropped", job_id)
+                self._finish(LeasedJob(job_id, "", 0, True, 0.0, 0), JobOver())
                 continue
             if (mine := self.owned.get(job_id)) is not None:
                 # It had lapsed, and nobody was faster. If its run was told so already, it gives the
@@ -216,7 +217,7 @@ class LeasedWorker(Worker):
                 self._hold(mine, asked, answer[1])
                 mine.lost = False
                 continue
-            job = LeasedJob(job_id, task_id, turn, blob, 0.0, 0)
+            job = LeasedJob(job_id, named[1], int(named[2]), new == b"1", 0.0, 0)
             self._hold(job, asked, answer[1])
             if begun is not None:
                 job.begun = f"{seed}{limit - n}", begun
@@ -294,7 +295,8 @@ class LeasedWorker(Worker):
                             *(word for job in jobs for word in (job.job_id, job.ends)),
                         )
                     )
-            except (StoreUnavailable, TimeoutError):
+            except (StoreUnavailable, RedisError, TimeoutError) as error:
+                _log.debug("cannot renew: %r", error)
                 # Ownership cannot be proved any more: stop before somebody else may start.
                 for job in jobs:
                     if job.left <= 0:
@@ -311,13 +313,21 @@ class LeasedWorker(Worker):
                     gone.append(job)
                 else:
                     self.lose(job)
-            await self._on_renewed(held, gone)
+            try:
+                await self._on_renewed(held, gone)
+            except Exception:
+                _log.exception("what a renewal has shown cannot be dealt with")
 
     async def put_back(self, job: LeasedJob) -> None:
         """Writes a forgotten job anew, under our lease; loses it if another has it by now."""
         asked = time.monotonic()
         write = SCRIPTS.putback(
-            self._keys_of(job), job.job_id, job.blob, self._job_ttl, self._lease_ms, self._token
+            self._keys_of(job),
+            job.job_id,
+            self._blob(job.task_id, job.turn),
+            self._job_ttl,
+            self._lease_ms,
+            self._token,
         )
         try:
             (answer,) = await self._leases(write)

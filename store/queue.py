@@ -70,19 +70,26 @@ class RunQueue:
         self._clock = clock
         self.with_store = with_store
 
-    def enqueueing(self, task_id: str, turn: int) -> Call:
-        """Puts a turn into the queue, once, and rings the bell."""
+    def enqueueing(self, task_id: str, turn: int, *, begun: bool = False) -> Call:
+        """Puts a turn into the queue, once, and rings the bell.
+
+        begun: a worker has had it, and is known not to have it any more. Without it, a turn that
+        runs is left to its worker.
+        """
         job_id = _job_id(task_id, turn)
-        blob = serialize_job(
+        keys = [self._keys.queue, job_key_prefix + job_id]
+        if begun:
+            keys.append(self._keys.running)
+        return SCRIPTS.enqueue(keys, job_id, self._blob(task_id, turn), _JOB_TTL, self._keys.bell)
+
+    async def enqueue(self, task_id: str, turn: int, *, begun: bool = False) -> None:
+        """Raises StoreUnavailable."""
+        await self._commit(self.enqueueing(task_id, turn, begun=begun))
+
+    def _blob(self, task_id: str, turn: int) -> bytes:
+        return serialize_job(
             _FUNCTION, (task_id, turn), {}, None, self._clock.now(), serializer=_dumps
         )
-        return SCRIPTS.enqueue(
-            [self._keys.queue, job_key_prefix + job_id], job_id, blob, _JOB_TTL, self._keys.bell
-        )
-
-    async def enqueue(self, task_id: str, turn: int) -> None:
-        """Raises StoreUnavailable."""
-        await self._commit(self.enqueueing(task_id, turn))
 
     async def depth(self) -> int:
         """Runs waiting and running: the figure to scale workers by."""
@@ -134,6 +141,7 @@ class RunQueue:
         return LeasedWorker(
             handler,
             function=_FUNCTION,
+            blob=self._blob,
             pool=pool,
             commit=self._commit,
             leases=self._leases,

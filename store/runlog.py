@@ -20,7 +20,7 @@ from switchroom.protocol.lifecycle import INTERRUPTED, fold, is_interrupted, is_
 from switchroom.protocol.model import Json, timestamp
 from switchroom.store.attempt import Begun, RunEnded
 from switchroom.store.commit import patiently
-from switchroom.store.scripts import ANSWERED, SCRIPTS, Call
+from switchroom.store.scripts import ANSWERED, SCRIPTS, Call, command
 from switchroom.store.snapshot import Snapshot, snapshot_of
 from switchroom.store.tasks import TaskStore, new_mark
 
@@ -84,6 +84,7 @@ class RunLog:
         self._anew = begun.attempt > 1
         self._kept: deque[tuple[int, int]] = deque()
         self._kept_bytes = 0
+        self._back = False
         self._sender: asyncio.Task[None] | None = None
         self._drained = asyncio.Event()
         self._drained.set()
@@ -93,9 +94,34 @@ class RunLog:
         """Whether the last event written ends the turn."""
         return self.state == ANSWERED or is_terminal(self.state) or is_interrupted(self.state)
 
-    def holds(self, fence: int, run: str) -> bool:
-        """Whether the store's fence and run mark are still this run's."""
-        return (fence, run) == (self._fence, self._run)
+    @property
+    def known(self) -> tuple[int, str, int]:
+        """What the store has acknowledged: this run's fence, its mark, and its events."""
+        return self._fence, self._run, self._n
+
+    def look(self) -> Call:
+        """Asks for what `compare` takes, and for the cancel flag."""
+        key = self._store.keys.task(self._begun.task_id)
+        return command("HMGET", key, "fence", "run", "n", "cancel")
+
+    def compare(
+        self, known: tuple[int, str, int], fence: bytes | None, run: bytes | None, n: bytes | None
+    ) -> None:
+        """Acts on a look at the store, which was asked for when `known` was: another's fence stops
+        the run; a task that is gone, or knows less than it did, is written anew, so that those who
+        ask for it find it though the agent is silent.
+        """
+        if self._sender is not None or known != self.known or self.stopped is not None:
+            return  # an append is under way, or was: its answer says more
+        theirs = -1 if fence is None else int(fence)
+        mine = theirs == self._fence and run == self._run.encode()
+        if theirs < self._fence or (mine and int(n or 0) < self._n):
+            # What was never visible is asked for by nobody; its next append finds out.
+            if self.shown:
+                self._back = True
+                self._start()
+        elif not mine:
+            self._stop("fenced")
 
     async def write(self, event: Json) -> None:
         """Appends one event (StreamResponse JSON); status events get their timestamp here. Returns
@@ -179,6 +205,9 @@ class RunLog:
     def _put(self, written: _Written) -> None:
         self._pending.append(written)
         self._pending_bytes += len(written.data)
+        self._start()
+
+    def _start(self) -> None:
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())
 
@@ -203,7 +232,10 @@ class RunLog:
 
     async def _send_all(self) -> None:
         try:
-            while self._pending and self.stopped is None:
+            while (self._pending or self._back) and self.stopped is None:
+                if self._back:
+                    await self._restore()
+                    continue
                 batch = self._take()
                 self._drained.set()
                 answers = batch[0].kind == "message"
@@ -316,7 +348,8 @@ class RunLog:
         begun, store, run = self._begun, self._store, new_mark()
         # All that is pending is folded already; a snapshot that holds it needs no append of it.
         # What comes while the answer is awaited is not in it: a repeat sends the same snapshot.
-        self._pending, self._pending_bytes = [], 0
+        self._pending, self._pending_bytes, self._back = [], 0, False
+        self._drained.set()
         state, ts, task = self.state, self._ts, snapshot_of(self.task)
         done = self.ended
         if done:

@@ -21,15 +21,17 @@ class RunStore:
         self.tasks = tasks
         self._limits = limits
 
-    async def begin(self, task_id: str, turn: int, *, run: str, deadline: int) -> Begun:
+    async def begin(
+        self, task_id: str, turn: int, *, run: str, deadline: int, new: bool = False
+    ) -> Begun:
         """Begins an attempt of a turn; repeated with the same `run`, it gives the first answer.
 
-        deadline: end of the lease, epoch ms of Redis.  Raises RunEnded (`absent`, `stale`,
-        `late`), StoreUnavailable.
+        deadline: end of the lease, epoch ms of Redis.  new: nobody has had it yet, says the queue.
+        Raises RunEnded (`absent`, `stale`, `late`, `held`), StoreUnavailable.
         """
         keys = self.tasks.keys
         (answer,) = await self.tasks.commit(
-            SCRIPTS.begin([keys.task(task_id)], turn, run, deadline)
+            SCRIPTS.begin([keys.task(task_id)], turn, run, deadline, "1" if new else "")
         )
         return self.begun(task_id, turn, run=run, answer=answer)
 

@@ -24,9 +24,9 @@ __all__ = ["Reconciler"]
 
 _log = logging.getLogger("switchroom.worker")
 _AT_ONCE: Final = 200
-_ABSENT: Final = 0.5
-"""Fraction of a score that says: seen absent once. An accept may be on its way only the first
-time.
+_ONCE: Final = 0.5
+"""Fraction of a score that says: found so once. A task that is absent may be on its way, and a run
+that no queue knows may be put back by its worker; but only the first time.
 """
 
 
@@ -96,10 +96,9 @@ class Reconciler:
         self, task_id: str, score: float, row: list[bytes | None], queued: bool
     ) -> None:
         store, now = self._store, self._store.clock.now()
-        again = float(now + store.tasks.lifetimes.look)
+        again, once = float(now + store.tasks.lifetimes.look), score % 1 == _ONCE
         if row[0] is None:
-            seen = score % 1 == _ABSENT
-            await store.commit(self._next(task_id, score, None if seen else again + _ABSENT))
+            await store.commit(self._next(task_id, score, None if once else again + _ONCE))
             return
         state, turn = row[0].decode(), int(row[2] or 0)
         running = bool(row[4]) and int(row[3] or 0) < turn
@@ -119,10 +118,13 @@ class Reconciler:
                 )
                 await store.tasks.end(task_id, TaskState.FAILED, message=message, force=False)
             await store.commit(self._next(task_id, score, max(float(deadline), again)))
+        elif running and not queued and not once:
+            lease = round(self._settings.lease.total_seconds() * 1000)
+            await store.commit(self._next(task_id, score, float(now + lease) + _ONCE))
         else:
             if not queued:
                 _log.warning("task %s: no queue knew of turn %d, enqueued again", task_id, turn)
-                await store.queue.enqueue(task_id, turn)
+                await store.queue.enqueue(task_id, turn, begun=running)
             # However long it waits, it must not expire while it does.
             renewals = [
                 command("PEXPIRE", key, store.tasks.lifetimes.open)

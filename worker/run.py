@@ -23,7 +23,6 @@ from switchroom.store.attempt import Begun, RunEnded
 from switchroom.store.commit import StoreUnavailable, patiently
 from switchroom.store.leased import JobOver, LeasedJob, LeasedWorker
 from switchroom.store.runlog import RunLog, TooLarge
-from switchroom.store.scripts import command
 from switchroom.store.tasks import new_mark
 from switchroom.worker.drive import drive
 from switchroom.worker.notice import notice
@@ -67,7 +66,7 @@ class Runner:
         async def begin() -> Begun:
             # In the clock of the tasks' Redis: the queue's may be another.
             deadline = self._store.clock.now() + round(job.left * 1000)
-            return await runs.begin(job.task_id, job.turn, run=mark, deadline=deadline)
+            return await runs.begin(job.task_id, job.turn, run=mark, deadline=deadline, new=job.new)
 
         try:
             if job.begun is not None:
@@ -96,28 +95,28 @@ class Runner:
     async def renewed(
         self, worker: LeasedWorker, held: Sequence[LeasedJob], gone: Sequence[LeasedJob]
     ) -> None:
-        """After a renewal: a lost message on the control channel costs one renewal, not the run."""
+        """After a renewal: a lost message on the control channel costs one renewal, not the run; so
+        does a store, or a queue, that has lost what it knew.
+        """
         runs = [run for job in (*held, *gone) if (run := self.active.get(job.job_id)) is not None]
-        if not runs:
-            return
-        try:
-            found = await self._store.reads(
-                *(
-                    command("HMGET", self._store.keys.task(run.task_id), "fence", "run", "cancel")
-                    for run in runs
-                )
-            )
-        except StoreUnavailable:
-            return
-        for run, (fence, mark, cancel) in zip(runs, found, strict=True):
-            if fence is None:
-                continue  # the store went back in time: the run's next append restores it
-            if not run.log.holds(int(fence), mark.decode()):
-                run.stop("fenced")
-            elif cancel is not None:
+        asked = [(run, run.log.known, self._store.reads.ask(run.log.look())) for run in runs]
+        forgotten, back = set(gone), list[LeasedJob]()
+        for run, known, answered in asked:
+            try:
+                ((fence, mark, n, cancel),) = await answered
+            except StoreUnavailable:
+                continue
+            except Exception:
+                _log.exception("task %s: what is stored of it cannot be read", run.task_id)
+                continue
+            run.log.compare(known, fence, mark, n)
+            if run.log.stopped is not None:
+                continue
+            if cancel is not None:
                 run.stop("cancelled")
-            elif run.job in gone:
-                await worker.put_back(run.job)
+            if run.job in forgotten:
+                back.append(run.job)
+        await asyncio.gather(*map(worker.put_back, back))
 
 
 class _ActiveRun:

@@ -1,6 +1,6 @@
 -- A worker that holds the lease of a turn begins an attempt: it raises the fence, so that it alone can append.
--- KEYS task   ARGV turn run_mark lease_deadline
--- -> absent|stale|late, now | begun, now, fence attempt owner ctx state ts seq shown cancel base base_seq claim input
+-- KEYS task   ARGV turn run_mark lease_deadline new('1' = the queue says that nobody has had the job yet)
+-- -> absent|stale|late|held, now | begun, now, fence attempt owner ctx state ts seq shown cancel base base_seq claim input
 local turn, run = tonumber(ARGV[1]), ARGV[2]
 local h = redis.call('HMGET', KEYS[1], 'state', 'turn', 'done', 'run', 'fence', 'attempt')
 if not h[1] then return {'absent', now} end
@@ -9,6 +9,9 @@ local fence, attempt = tonumber(h[5]), tonumber(h[6])
 if h[4] ~= run then
   -- A worker that slept past its lease must not fence out the one that took over.
   if now > tonumber(ARGV[3]) then return {'late', now} end
+  -- The queue has lost its memory, and somebody has queued anew what runs. Its worker puts its own job back; should it
+  -- be dead, too, the reconciler finds the turn.
+  if h[4] ~= '' and ARGV[4] == '1' then return {'held', now} end
   fence, attempt = fence + 1, attempt + 1
   redis.call('HSET', KEYS[1], 'fence', fence, 'attempt', attempt, 'run', run, 'n', 0)
 end

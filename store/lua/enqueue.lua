@@ -1,6 +1,7 @@
--- A job enters the queue once (arq's key layout), and the bell rings.
--- KEYS queue job   ARGV job_id blob ttl bell   -> queued|known, now
+-- A job enters the queue once (arq's key layout), and the bell rings. With `running`, it is one that a worker has had.
+-- KEYS queue job [running]   ARGV job_id blob ttl bell   -> queued|known, now
 local made = redis.call('SET', KEYS[2], ARGV[2], 'NX', 'PX', ARGV[3])
 local added = redis.call('ZADD', KEYS[1], 'NX', now, ARGV[1])
+if KEYS[3] then redis.call('ZADD', KEYS[3], 'NX', now, ARGV[1]) end
 redis.call('PUBLISH', ARGV[4], '1')
 return {(made or added == 1) and 'queued' or 'known', now}

@@ -1,14 +1,16 @@
--- Renews leases. A job that another holds is lost; one the queue forgot (emptied, failed over) is gone.
--- One that lapsed is still ours if nobody took it: then it stands in `running` as we left it.
+-- Renews leases. A job that another holds is lost; one the queue forgot (emptied, failed over) is gone, also if somebody
+-- has queued it anew and no worker has it yet. One that lapsed is still ours if nobody took it: then it stands in
+-- `running` as we left it.
 -- KEYS queue running   ARGV lease token in_progress_prefix job_prefix, then id and end of its lease ...
 -- -> ok, now, {held|lost|gone ...}
 local out, ends = {}, now + tonumber(ARGV[1])
 for i = 5, #ARGV, 2 do
   local id = ARGV[i]
-  local held = redis.call('GET', ARGV[3] .. id)
+  local held, running = redis.call('GET', ARGV[3] .. id), redis.call('ZSCORE', KEYS[2], id)
   if held and held ~= ARGV[2] then out[#out + 1] = 'lost'
-  elseif not redis.call('ZSCORE', KEYS[1], id) or redis.call('EXISTS', ARGV[4] .. id) == 0 then out[#out + 1] = 'gone'
-  elseif not held and tonumber(redis.call('ZSCORE', KEYS[2], id) or 0) ~= tonumber(ARGV[i + 1]) then out[#out + 1] = 'lost'
+  elseif not running or not redis.call('ZSCORE', KEYS[1], id) or redis.call('EXISTS', ARGV[4] .. id) == 0 then
+    out[#out + 1] = 'gone'
+  elseif not held and tonumber(running) ~= tonumber(ARGV[i + 1]) then out[#out + 1] = 'lost'
   else
     redis.call('SET', ARGV[3] .. id, ARGV[2], 'PX', ARGV[1])
     redis.call('ZADD', KEYS[1], ends, id); redis.call('ZADD', KEYS[2], ends, id)

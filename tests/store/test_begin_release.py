@@ -66,6 +66,18 @@ class TestBegin:
         await first.flush()
         assert (await view_of_task(store, task_id)).attempt == 1
 
+    async def test_a_job_that_only_the_queue_thinks_new_fences_nobody(self, store: Store) -> None:
+        task_id, deadline = await new_task(store), store.clock.now() + 60_000
+        run = new_mark()
+        first = await store.runs.begin(task_id, 1, run=run, deadline=deadline, new=True)
+        with pytest.raises(RunEnded, match="held"):
+            await store.runs.begin(task_id, 1, run=new_mark(), deadline=deadline, new=True)
+        again = await store.runs.begin(task_id, 1, run=run, deadline=deadline, new=True)
+        assert again == first
+        await store.runs.open(first, lambda why: None).release(counted=False)
+        second = await store.runs.begin(task_id, 1, run=new_mark(), deadline=deadline, new=True)
+        assert (second.attempt, second.fence) == (1, first.fence + 1)
+
     async def test_of_an_absent_task(self, store: Store) -> None:
         with pytest.raises(RunEnded, match="absent"):
             await begin(store, new_id())

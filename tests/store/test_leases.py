@@ -240,19 +240,37 @@ class TestWork:
     async def test_a_job_that_is_none_of_ours_is_dropped(
         self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
-        keys, good = store.keys.queue, new_id()
+        good = new_id()
         async with working(store) as work:
-            for name, blob in (("run:x:1", b"not json"), ("other", b'{"a":[1],"f":"g"}')):
-                await store.queue_commit(
-                    command("SET", job_key_prefix + name, blob, "PX", 60_000),
-                    command("ZADD", keys.queue, 1, name),
-                )
+            for name in ("other", "run:x", "run::1", "run:x:one"):
+                await queue_blob(store, name, b'{"a":["x",1],"f":"run"}')
             await store.queue.enqueue(good, 1)
             await work.began()
             await work.idle()
             assert work.tasks == [good]
             await wait_until(lambda: nothing_but_health(store), what="they are gone")
-        assert "no job of ours" in caplog.text
+        assert caplog.text.count("not one of ours") == 4
+
+    @pytest.mark.parametrize("blob", [b"", b"not json", b'{"a":["other",7],"f":"g"}', b"\xff\x00"])
+    async def test_a_turns_job_is_done_whatever_stands_in_it(
+        self, store: Store, blob: bytes
+    ) -> None:
+        """Its id says which turn it is."""
+        task_id = new_id()
+        async with working(store) as work:
+            await queue_blob(store, f"run:{task_id}:3", blob)
+            await store.queue_commit(command("PUBLISH", store.keys.queue.bell, "1"))
+            await work.began()
+            assert (work.jobs[0].task_id, work.jobs[0].turn) == (task_id, 3)
+            await wait_until(lambda: nothing_but_health(store), what="it is done")
+
+
+async def queue_blob(store: Store, name: str, blob: bytes) -> None:
+    """A job that somebody else made."""
+    await store.queue_commit(
+        command("SET", job_key_prefix + name, blob, "PX", 60_000),
+        command("ZADD", store.keys.queue.queue, 1, name),
+    )
 
 
 async def nothing_but_health(store: Store) -> bool:

@@ -12,6 +12,7 @@ from switchroom.protocol.event import encode
 from switchroom.protocol.model import TaskState
 from switchroom.store import Store
 from switchroom.store.attempt import RunEnded
+from switchroom.store.runlog import RunLog
 from switchroom.store.scripts import Call, command
 from tests.support.acts import (
     OWNER,
@@ -261,6 +262,107 @@ async def test_cut_at_each_step(store: Store, how: How) -> None:
         assert view.state == COMPLETED
         seqs = [entry.seq for entry in await entries_of(store, task_id)]
         assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+        if not cut.hit:
+            return
+    raise AssertionError("it never passed uncut")
+
+
+async def look(store: Store, run: RunLog) -> list[bytes | None]:
+    """What a renewal reads of a run: fence, mark, number of events."""
+    found: list[bytes | None] = (await store.reads(run.look()))[0][:3]
+    return found
+
+
+@pytest.mark.parametrize("lost", ["all", "the run", "its last events"])
+async def test_a_silent_run_is_written_anew_by_a_look(store: Store, lost: str) -> None:
+    task_id = await new_task(store)
+    saves = {"the run": await Save(store, task_id).take()}
+    run = await open_run(store, task_id)
+    await run.write(status(WORKING))
+    await run.flush()
+    saves["its last events"] = await Save(store, task_id).take()
+    await run.write(chunk("1"))
+    await run.flush()
+    before = await view_of_task(store, task_id)
+    if lost == "all":
+        await store.commit(command("FLUSHALL"))
+    else:
+        await saves[lost].back()
+    run.compare(run.known, *await look(store, run))
+    await run.flush()
+    view = await view_of_task(store, task_id)
+    assert texts(view.task) == ["1"]
+    assert (view.running, view.visible, view.attempt) == (True, True, 1)
+    assert view.position.seq > before.position.seq and view.position.mark != before.position.mark
+    run.compare(run.known, *await look(store, run))
+    await run.flush()
+    assert (await view_of_task(store, task_id)).position == view.position, "it is in order now"
+    await run.write(chunk("2", append=True))
+    await run.write(status(COMPLETED))
+    await run.flush()
+    assert texts((await view_of_task(store, task_id)).task) == ["1", "2"]
+
+
+async def test_a_look_at_a_store_in_order_changes_nothing(store: Store) -> None:
+    task_id = await new_task(store)
+    run = await open_run(store, task_id)
+    await run.write(status(WORKING))
+    await run.flush()
+    before = await stored(store, task_id)
+    run.compare(run.known, *await look(store, run))
+    await run.flush()
+    assert await stored(store, task_id) == before
+
+
+async def test_a_look_that_is_older_than_an_append_says_nothing(store: Store) -> None:
+    task_id = await new_task(store)
+    run = await open_run(store, task_id)
+    known, found = run.known, await look(store, run)
+    await run.write(status(WORKING))
+    await run.flush()
+    before = await stored(store, task_id)
+    run.compare(known, *found)
+    await run.flush()
+    assert await stored(store, task_id) == before
+
+
+async def test_a_look_finds_that_another_took_over(store: Store) -> None:
+    task_id = await new_task(store)
+    stopped: list[str] = []
+    run = store.runs.open(await begin(store, task_id), stopped.append)
+    await run.write(status(WORKING))
+    await run.flush()
+    await open_run(store, task_id)
+    before = await stored(store, task_id)
+    run.compare(run.known, *await look(store, run))
+    assert stopped == ["fenced"]
+    assert await stored(store, task_id) == before
+
+
+async def test_what_nobody_was_shown_is_not_written_anew_by_a_look(store: Store) -> None:
+    task_id = await new_task(store, shown=False)
+    run = await open_run(store, task_id)
+    await store.commit(command("DEL", *store.keys.of_task(task_id)))
+    run.compare(run.known, *await look(store, run))
+    await run.flush()
+    assert await store.tasks.read(task_id) is None
+
+
+@pytest.mark.parametrize("how", ["before", "between", "lost"])
+async def test_a_look_cut_at_each_step(store: Store, how: How) -> None:
+    for at in range(1, 10):
+        task_id = await new_task(store)
+        run = await open_run(store, task_id)
+        await run.write(status(WORKING))
+        await run.write(chunk("1"))
+        await run.flush()
+        await store.commit(command("DEL", *store.keys.of_task(task_id)))
+        cut = Cut(store.commit, at=at, how=how)
+        run.compare(run.known, *await look(store, run))
+        await run.flush()
+        cut.heal()
+        view = await view_of_task(store, task_id)
+        assert (texts(view.task), view.running, view.attempt) == (["1"], True, 1)
         if not cut.hit:
             return
     raise AssertionError("it never passed uncut")
