@@ -10,9 +10,10 @@ import pytest
 
 from switchroom.agent import Event, Run
 from switchroom.protocol.model import Json
+from switchroom.store.leased import LeasedJob
 from switchroom.store.scripts import command
 from switchroom.worker.reconcile import Reconciler
-from tests.support.house import Gateway, House, message, text
+from tests.support.house import Gateway, House, WorkerOf, message, text
 from tests.support.wait import wait_until
 from tests.worker.test_reconcile import due
 
@@ -57,6 +58,19 @@ async def all_held(gateway: Gateway) -> bool:
     return found == [RUNS, RUNS]
 
 
+def counting(worker: WorkerOf) -> list[str]:
+    """The turns that the worker takes from now on."""
+    taken: list[str] = []
+    work = worker.leased._work
+
+    async def noting(job: LeasedJob) -> None:
+        taken.append(job.task_id)
+        await work(job)
+
+    worker.leased._work = noting  # type: ignore[method-assign]
+    return taken
+
+
 async def end_well(house: House, gateway: Gateway, agent: Silent, tasks: dict[str, Json]) -> None:
     """Each has run once, in one attempt, to its end."""
     agent.go.set()
@@ -72,14 +86,17 @@ async def test_a_redis_of_the_queue_alone_loses_everything(house: House) -> None
     apart = {"queue_url": f"fake://{uuid.uuid4().hex}", **QUICK}
     agent = Silent()
     gateway = await house.gateway(**apart)
-    await house.worker(agent, **apart)
+    await house.worker(agent, **apart, concurrency=RUNS)  # it has no place for any other
     tasks = await begun(house, gateway, agent)
     idle = Silent()
-    await house.worker(idle, **apart)
+    other = await house.worker(idle, **apart)
+    await wait_until(lambda: hasattr(other, "leased"), what="another worker is up")
+    taken = counting(other)
     await gateway.store.queue_commit(command("FLUSHALL"))
     again = [task["params"] for task in tasks.values()][: RUNS // 2]
     answers = await asyncio.gather(*(gateway.call("SendMessage", params) for params in again))
     assert {a["task"]["id"] for a in answers} <= {task["id"] for task in tasks.values()}
+    await wait_until(lambda: len(taken) == len(again), what="the other has taken what was queued")
     await due(gateway.store, *(task["id"] for task in tasks.values()))
     await Reconciler(gateway.store, house.settings).look()
     await wait_until(lambda: all_held(gateway), what="each worker has put its own jobs back")
