@@ -254,8 +254,9 @@ class Declared:
 
     Attributes:
         retry: False when a second attempt of a turn must never be made. Default True.
-        run_limit: The longest a run may take; None leaves it to the worker's settings.
-        inactivity_limit: The longest a run may be silent; None means as long as it runs.
+        run_limit: The longest a run may take; None leaves it to the worker's settings. It counts
+            where it is less than those.
+        inactivity_limit: The longest a run may be silent, likewise.
     """
 
     retry: bool = True

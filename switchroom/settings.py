@@ -176,7 +176,13 @@ class Settings(BaseModel):
     )
     """Waits before the second, third … attempt, the last one repeated; comma-separated."""
     run_limit: Seconds = timedelta(hours=1)
-    """Longest run. A stuck agent holds its place in the worker this long."""
+    """Longest run; an agent may ask for less. One that is stuck holds its place in the worker this
+    long.
+    """
+    inactivity_limit: Seconds = timedelta(minutes=30)
+    """Longest silence of a run; an agent may ask for less. Short: agents that answer only once, at
+    their end, FAIL while they work; long: a stuck one looks as if it worked.
+    """
     cancel_wait: Seconds = timedelta(seconds=3)
     """How long CancelTask waits for the worker before the gateway ends the task itself."""
     cancel_grace: Seconds = timedelta(seconds=2)

@@ -12,6 +12,7 @@ import logging
 import uuid
 from collections.abc import Sequence
 from contextlib import aclosing
+from datetime import timedelta
 
 from switchroom.agent import Agent, Declared, Retry, Run
 from switchroom.protocol.errors import InvalidAgentResponse
@@ -44,6 +45,8 @@ class Runner:
         self._settings = settings
         self._declared = Declared.of(agent) if agent is not None else Declared()
         self.attempts = settings.attempts if self._declared.retry else 1
+        self.run_limit = _less(self._declared.run_limit, settings.run_limit)
+        self.inactivity_limit = _less(self._declared.inactivity_limit, settings.inactivity_limit)
         self.active: dict[str, _ActiveRun] = {}
         """Runs in progress, by job id. Empty when the worker has stopped."""
         self.deaf: set[asyncio.Task[None]] = set()
@@ -214,11 +217,12 @@ class _ActiveRun:
 
     async def _watch(self, agent: asyncio.Task[None]) -> str | None:
         """Waits for the agent's end, or the reason to end it. None: the agent ended by itself."""
-        loop, declared = asyncio.get_running_loop(), self._runner._declared
-        limit = (declared.run_limit or self._settings.run_limit).total_seconds()
-        silence = declared.inactivity_limit.total_seconds() if declared.inactivity_limit else None
+        loop, silence = asyncio.get_running_loop(), self._runner.inactivity_limit
         agent.add_done_callback(lambda _: self._poke())
-        timers = [loop.call_later(limit, self.stop, "overrun")]
+        timers = [
+            loop.call_later(self._runner.run_limit, self.stop, "overrun"),
+            loop.call_at(self._heard + silence, self._poke),
+        ]
         show_at = loop.time() + self._settings.show_after.total_seconds()
         if not self.log.shown:
             timers.append(loop.call_at(show_at, self._poke))
@@ -235,10 +239,11 @@ class _ActiveRun:
                         await self._working()
                     except RunEnded as ended:
                         return ended.why
-                if silence is not None:
-                    if loop.time() >= self._heard + silence:
-                        return "silent"
-                    timers.append(loop.call_at(self._heard + silence, self._poke))
+                quiet_until = self._heard + silence
+                if loop.time() >= quiet_until:
+                    return "silent"
+                timers[1].cancel()
+                timers[1] = loop.call_at(quiet_until, self._poke)
                 await self._signal
         finally:
             for timer in timers:
@@ -345,6 +350,11 @@ class _ActiveRun:
 
     async def _release(self, *, counted: bool) -> None:
         await patiently(lambda: self.log.release(counted=counted))
+
+
+def _less(asked: timedelta | None, limit: timedelta) -> float:
+    """What an agent asks for, where it is less than it may take; in seconds."""
+    return min(asked or limit, limit).total_seconds()
 
 
 def _refused(ended: RunEnded) -> JobOver:

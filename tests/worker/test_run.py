@@ -234,28 +234,53 @@ async def test_a_message_above_the_limit_fails_its_task(house: House) -> None:
     assert task["status"]["state"] == FAILED and "EVENT_LIMIT" in said(task)
 
 
-async def test_a_run_may_take_only_so_long(house: House) -> None:
-    held = Held()
-    gateway = await house.both(held, run_limit=0.05)
+LIMITS = {"run_limit": "longer", "inactivity_limit": "silent"}
+"""Each limit, and the word that the task says of it."""
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(
+    ("allowed", "asked"), [(0.05, None), (0.05, 3_600), (3_600, 0.05)], ids=["none", "more", "less"]
+)
+async def test_a_run_may_take_so_long_and_its_agent_ask_for_less(
+    house: House, limit: str, allowed: float, asked: float | None
+) -> None:
+    agent = Held()
+    if asked is not None:
+        setattr(agent, limit, asked)
+    gateway = await house.both(agent, **{limit: allowed})
     task = await gateway.send("hi")
-    assert task["status"]["state"] == FAILED and "longer" in said(task)
-    assert (text(task), held.cleaned) == ("a", 1)
+    assert task["status"]["state"] == FAILED and LIMITS[limit] in said(task)
+    assert "Reference" not in said(task), "nothing of the agent's went wrong"
+    assert (text(task), agent.cleaned) == ("a", 1)
 
 
-async def test_an_agent_declares_its_own_limits(house: House) -> None:
-    class Silent(Held):
-        inactivity_limit = 0.05
+async def test_each_event_begins_the_silence_anew(house: House) -> None:
+    go = asyncio.Event()
 
-    class Long(Held):
-        run_limit = 0.05
+    async def agent(run: Run) -> AsyncIterator[Event]:
+        yield "a"
+        await go.wait()
+        yield "b"
+        await asyncio.Event().wait()
 
-    for agent, word in [(Silent(), "silent"), (Long(), "longer")]:
-        worker = await house.worker(agent)
-        gateway = await house.gateway()
-        task = await gateway.send("hi")
-        assert task["status"]["state"] == FAILED and word in said(task)
-        assert agent.cleaned == 1
-        await worker.drain()
+    worker = await house.worker(agent, inactivity_limit=3_600)
+    gateway = await house.gateway()
+    task = await gateway.send("hi", returnImmediately=True)
+
+    async def silent_for(seconds: float, *, after: str) -> None:
+        await wait_until(lambda: has_text(gateway, task["id"], after), what=f"it said {after}")
+        (run,) = worker.runner.active.values()
+        run._heard -= seconds
+        run._poke()
+
+    await silent_for(3_000, after="a")
+    go.set()
+    await silent_for(3_000, after="ab")
+    assert (await gateway.get(task["id"]))["status"]["state"] == WORKING
+    await silent_for(700, after="ab")
+    await house.state(task["id"], FAILED)
+    assert "silent" in said(await gateway.get(task["id"]))
 
 
 # -- another attempt
