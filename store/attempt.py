@@ -8,7 +8,7 @@ from switchroom.protocol.event import decode
 from switchroom.protocol.model import Json
 from switchroom.store.turn import TurnInput
 
-__all__ = ["Begun", "RunEnded"]
+__all__ = ["Begun", "RunEnded", "Unreadable"]
 
 
 class RunEnded(Exception):
@@ -22,6 +22,10 @@ class RunEnded(Exception):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
+
+
+class Unreadable(Exception):
+    """What is stored of a task cannot be used, and never will be; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

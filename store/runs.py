@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from switchroom.store.attempt import Begun, RunEnded
+from redis.exceptions import ResponseError
+
+from switchroom.store.attempt import Begun, RunEnded, Unreadable
 from switchroom.store.runlog import LogLimits, RunLog
 from switchroom.store.scripts import SCRIPTS
 from switchroom.store.tasks import TaskStore
@@ -27,12 +30,17 @@ class RunStore:
         """Begins an attempt of a turn; repeated with the same `run`, it gives the first answer.
 
         deadline: end of the lease, epoch ms of Redis.  new: nobody has had it yet, says the queue.
-        Raises RunEnded (`absent`, `stale`, `late`, `held`), StoreUnavailable.
+        Raises RunEnded (`absent`, `stale`, `late`, `held`), Unreadable, StoreUnavailable.
         """
         keys = self.tasks.keys
-        (answer,) = await self.tasks.commit(
-            SCRIPTS.begin([keys.task(task_id)], turn, run, deadline, "1" if new else "")
-        )
+        try:
+            (answer,) = await self.tasks.commit(
+                SCRIPTS.begin([keys.task(task_id)], turn, run, deadline, "1" if new else "")
+            )
+        except ResponseError as refused:
+            if "WRONGTYPE" in str(refused):
+                raise Unreadable("its key holds something else") from refused
+            raise
         return self.begun(task_id, turn, run=run, answer=answer)
 
     def begun(self, task_id: str, turn: int, *, run: str, answer: Any) -> Begun:
@@ -40,9 +48,17 @@ class RunStore:
         does.
         """
         outcome, _, *rest = answer
+        if outcome == b"unreadable":
+            raise Unreadable("its numbers are none")
         if outcome != b"begun":
             raise RunEnded(outcome.decode())
-        fence, attempt, owner, context, state, ts, seq, shown, cancel, base, base_seq, *asked = rest
+        with _readable("what the turn was asked"):
+            return self._begun(task_id, turn, run, rest)
+
+    def _begun(self, task_id: str, turn: int, run: str, found: list[Any]) -> Begun:
+        fence, attempt, owner, context, state, ts, seq, shown, cancel, base, base_seq, *asked = (
+            found
+        )
         return Begun(
             task_id,
             turn,
@@ -64,4 +80,14 @@ class RunStore:
         )
 
     def open(self, begun: Begun, on_stop: Callable[[str], None]) -> RunLog:
-        return RunLog(self.tasks, begun, self._limits, on_stop)
+        """The run's log. Raises Unreadable."""
+        with _readable("the task as its turn began"):
+            return RunLog(self.tasks, begun, self._limits, on_stop)
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as damage:
+        raise Unreadable(f"{what} cannot be read: {damage!r}") from damage

@@ -75,6 +75,8 @@ _STATES = (
     f"local TERMINAL = {_lua_set([*TERMINAL, ANSWERED])}\n"
     f"local INTERRUPTED = {_lua_set([*INTERRUPTED])}\n"
 )
+# What should be a number and is none counts as 0: a damaged task can still be read, and ended.
+_NUMBER = "local function num(x) return tonumber(x) or 0 end\n"
 # Entries of a log and their announcement, one message for all of a batch. Each is a line
 # `seq mark kind state turn size` and its bytes; size is `-` where the bytes are in the log only.
 _WRITE = f"""\
@@ -96,7 +98,7 @@ def _source(name: str) -> str:
 
 def _load(name: str) -> Script:
     source = _source(name)
-    if "begin(" in source:
+    if "pcall(begin," in source:
         source = f"local function begin(KEYS, ARGV)\n{_source('begin')}end\n{source}"
     # Asking for the time costs a fifth of a small script: only where more is done with it than
     # told.
@@ -106,6 +108,8 @@ def _load(name: str) -> Script:
         word in source for word in ("TERMINAL", "INTERRUPTED", "SUBMITTED", "WORKING", "ANSWERED")
     ):
         parts.append(_STATES)
+    if "num(" in source:
+        parts.append(_NUMBER)
     if "write(" in source:
         parts.append(_WRITE)
     body = "".join(parts) + source

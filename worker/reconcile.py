@@ -2,7 +2,8 @@
 
 It looks at the due ids of the open tasks, never at all tasks. What no queue knows is enqueued;
 what waited too long for its user is ended; a cancel that nobody carried out is; what has ended
-is struck off. One worker at a time does it.
+is struck off; what cannot be read is given up, and keeps nobody from the rest. One worker at a time
+does it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
 
 from switchroom.protocol.lifecycle import is_interrupted, is_terminal
 from switchroom.protocol.model import TaskState
@@ -18,6 +20,7 @@ from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.commit import StoreUnavailable
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call, command
+from switchroom.worker.damage import give_up
 from switchroom.worker.notice import notice
 
 __all__ = ["Reconciler"]
@@ -28,6 +31,33 @@ _ONCE: Final = 0.5
 """Fraction of a score that says: found so once. A task that is absent may be on its way, and a run
 that no queue knows may be put back by its worker; but only the first time.
 """
+
+
+class _Facts(NamedTuple):
+    """What a look needs to know of a task; no state stands for no task."""
+
+    state: str
+    ts: int
+    turn: int
+    running: bool
+    cancel: bool
+    context_id: str
+
+    @classmethod
+    def of(cls, answer: list[Any] | BaseException) -> _Facts:
+        """From the answer to an HMGET of `_FIELDS`, or what was raised in its place."""
+        if isinstance(answer, BaseException):
+            raise answer
+        state, ts, turn, done, run, cancel, context = answer[0]
+        if state is None:
+            return cls("", 0, 0, False, False, "")
+        running = bool(run) and int(done) < int(turn)
+        return cls(
+            state.decode(), int(ts), int(turn), running, cancel is not None, context.decode()
+        )
+
+
+_FIELDS: Final = ("state", "ts", "turn", "done", "run", "cancel", "ctx")
 
 
 class Reconciler:
@@ -70,67 +100,71 @@ class Reconciler:
         due = [(i.decode(), float(s)) for i, s in zip(rows[::2], rows[1::2], strict=True)]
         if not due:
             return 0
-        found = await store.reads(
-            *(
-                command(
-                    "HMGET",
-                    store.keys.task(task_id),
-                    "state",
-                    "ts",
-                    "turn",
-                    "done",
-                    "run",
-                    "cancel",
-                    "ctx",
-                )
-                for task_id, _ in due
-            )
-        )
-        turns = [(task_id, int(row[2] or 0)) for (task_id, _), row in zip(due, found, strict=True)]
-        queued = await store.queue.is_queued(turns)
-        for (task_id, score), row, known in zip(due, found, queued, strict=True):
-            await self._look_at(task_id, score, row, known)
+        asked = [
+            store.reads.ask(command("HMGET", store.keys.task(task_id), *_FIELDS))
+            for task_id, _ in due
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = []
+        for (task_id, score), answer in zip(due, answers, strict=True):
+            try:
+                found.append((task_id, score, _Facts.of(answer)))
+            except StoreUnavailable:
+                raise
+            except Exception as damage:
+                await give_up(store, task_id, damage)
+                await store.commit(self._next(task_id, score, None))
+        queued = await store.queue.is_queued([(task_id, facts.turn) for task_id, _, facts in found])
+        await asyncio.gather(*map(self._look_at, found, queued))
         return len(due)
 
-    async def _look_at(
-        self, task_id: str, score: float, row: list[bytes | None], queued: bool
-    ) -> None:
+    async def _look_at(self, one: tuple[str, float, _Facts], queued: bool) -> None:
+        task_id, score, facts = one
+        try:
+            again = await self._look_after(task_id, facts, queued=queued, once=score % 1 == _ONCE)
+        except StoreUnavailable:
+            raise
+        except Exception as damage:
+            await give_up(self._store, task_id, damage)
+            again = None
+        await self._store.commit(self._next(task_id, score, again))
+
+    async def _look_after(
+        self, task_id: str, facts: _Facts, *, queued: bool, once: bool
+    ) -> float | None:
+        """Does what the task needs.  once: it was found like this before.  -> when to look again,
+        None for never.
+        """
         store, now = self._store, self._store.clock.now()
-        again, once = float(now + store.tasks.lifetimes.look), score % 1 == _ONCE
-        if row[0] is None:
-            await store.commit(self._next(task_id, score, None if once else again + _ONCE))
-            return
-        state, turn = row[0].decode(), int(row[2] or 0)
-        running = bool(row[4]) and int(row[3] or 0) < turn
-        if is_terminal(state) or state == ANSWERED:
-            await store.commit(self._next(task_id, score, None))
-        elif row[5] is not None and not running:
+        again = float(now + store.tasks.lifetimes.look)
+        if not facts.state:
+            return None if once else again + _ONCE
+        if is_terminal(facts.state) or facts.state == ANSWERED:
+            return None
+        if facts.cancel and not facts.running:
             await store.tasks.end(task_id, TaskState.CANCELED, force=False)
-            await store.commit(self._next(task_id, score, again))
-        elif is_interrupted(state):
-            limit = self._settings.interrupted_limit.total_seconds()
-            deadline = int(row[1] or 0) + round(limit * 1000)
+            return again
+        if is_interrupted(facts.state):
+            deadline = float(facts.ts + _ms(self._settings.interrupted_limit))
             if now >= deadline:
                 message = notice(
-                    "Nobody answered in time.",
-                    task_id=task_id,
-                    context_id=(row[6] or b"").decode(),
+                    "Nobody answered in time.", task_id=task_id, context_id=facts.context_id
                 )
                 await store.tasks.end(task_id, TaskState.FAILED, message=message, force=False)
-            await store.commit(self._next(task_id, score, max(float(deadline), again)))
-        elif running and not queued and not once:
-            lease = round(self._settings.lease.total_seconds() * 1000)
-            await store.commit(self._next(task_id, score, float(now + lease) + _ONCE))
-        else:
-            if not queued:
-                _log.warning("task %s: no queue knew of turn %d, enqueued again", task_id, turn)
-                await store.queue.enqueue(task_id, turn, begun=running)
-            # However long it waits, it must not expire while it does.
-            renewals = [
+            return max(deadline, again)
+        if not queued:
+            if facts.running and not once:
+                return float(now + _ms(self._settings.lease)) + _ONCE
+            _log.warning("task %s: no queue knew of turn %d, enqueued again", task_id, facts.turn)
+            await store.queue.enqueue(task_id, facts.turn, begun=facts.running)
+        # However long it waits, it must not expire while it does.
+        await store.commit(
+            *(
                 command("PEXPIRE", key, store.tasks.lifetimes.open)
                 for key in store.keys.of_task(task_id)
-            ]
-            await store.commit(*renewals, self._next(task_id, score, again))
+            )
+        )
+        return again
 
     def _next(self, task_id: str, score: float, again: float | None) -> Call:
         return SCRIPTS.reopen(
@@ -139,3 +173,7 @@ class Reconciler:
             repr(score),
             "" if again is None else repr(again),
         )
+
+
+def _ms(duration: timedelta) -> int:
+    return round(duration.total_seconds() * 1000)

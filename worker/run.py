@@ -20,11 +20,12 @@ from switchroom.protocol.lifecycle import may_follow
 from switchroom.protocol.model import Json, TaskState
 from switchroom.settings import Settings
 from switchroom.store import Store
-from switchroom.store.attempt import Begun, RunEnded
+from switchroom.store.attempt import Begun, RunEnded, Unreadable
 from switchroom.store.commit import StoreUnavailable, patiently
 from switchroom.store.leased import JobOver, LeasedJob, LeasedWorker
 from switchroom.store.runlog import RunLog, TooLarge
 from switchroom.store.tasks import new_mark
+from switchroom.worker.damage import give_up
 from switchroom.worker.drive import drive
 from switchroom.worker.notice import notice
 
@@ -53,13 +54,25 @@ class Runner:
         """Agents that were cancelled and do not end; they cannot write any more."""
 
     async def __call__(self, job: LeasedJob) -> JobOver:
-        begun = await self._begin(job)
-        if isinstance(begun, JobOver):
-            return begun
-        run = _ActiveRun(self, job, begun)
+        try:
+            begun = await self._begin(job)
+            if isinstance(begun, JobOver):
+                return begun
+            run = _ActiveRun(self, job, begun)
+        except Unreadable as damage:
+            await give_up(self._store, job.task_id, damage)
+            return JobOver()
         self.active[job.job_id] = run
         try:
             return await run.go()
+        except Exception as error:
+            if isinstance(error, RunEnded) and error.why != "broken":
+                return JobOver()  # the task is not ours any more
+            if begun.attempt >= self.attempts:
+                await give_up(self._store, job.task_id, error)
+                return JobOver()
+            _log.exception("task %s: attempt %d broke off", job.task_id, begun.attempt)
+            return JobOver(again=1.0)  # the store, or we, failed it; another attempt may not
         finally:
             del self.active[job.job_id]
 
@@ -142,23 +155,21 @@ class _ActiveRun:
             self._poke()
 
     async def go(self) -> JobOver:
+        """Raises RunEnded when the store refuses the run, or fails it (`broken`)."""
         begun, limit = self._begun, self._runner.attempts
-        try:
-            if begun.cancel:
-                return await self._end(TaskState.CANCELED)
-            if begun.attempt > limit:
-                return await self._end(
-                    TaskState.FAILED,
-                    f"The task was begun {begun.attempt - 1} times, and its worker lost each time.",
-                )
-            if begun.attempt > 1:
-                await self._status(
-                    TaskState.WORKING, f"Attempt {begun.attempt} of {limit}: begun again."
-                )
-            elif begun.shown:
-                await self._status(TaskState.WORKING)
-        except RunEnded as ended:
-            return _refused(ended)
+        if begun.cancel:
+            return await self._end(TaskState.CANCELED)
+        if begun.attempt > limit:
+            return await self._end(
+                TaskState.FAILED,
+                f"The task was begun {begun.attempt - 1} times, and its worker lost each time.",
+            )
+        if begun.attempt > 1:
+            await self._status(
+                TaskState.WORKING, f"Attempt {begun.attempt} of {limit}: begun again."
+            )
+        elif begun.shown:
+            await self._status(TaskState.WORKING)
         agent = asyncio.get_running_loop().create_task(self._drive())
         try:
             why = await self._watch(agent)
@@ -167,10 +178,7 @@ class _ActiveRun:
             await self._quiet(agent)
             await self._release(counted=False)
             raise
-        try:
-            return await self._settle(agent, why)
-        except RunEnded as ended:
-            return _refused(ended)
+        return await self._settle(agent, why)
 
     # -- the agent
 
@@ -287,14 +295,14 @@ class _ActiveRun:
                 return JobOver(again=0.0)
             case _:  # the store refuses this run
                 await self.log.close()
-                return _refused(RunEnded(why))
+                raise RunEnded(why)
 
     async def _after(self, agent: asyncio.Task[None]) -> JobOver:
         """The agent has ended by itself: with its last event, or with an exception."""
         try:
             agent.result()
-        except RunEnded as ended:
-            return _refused(ended)
+        except RunEnded:
+            raise
         except Retry as asked:
             return await self._again(asked)
         except (InvalidAgentResponse, TooLarge) as wrong:
@@ -355,10 +363,3 @@ class _ActiveRun:
 def _less(asked: timedelta | None, limit: timedelta) -> float:
     """What an agent asks for, where it is less than it may take; in seconds."""
     return min(asked or limit, limit).total_seconds()
-
-
-def _refused(ended: RunEnded) -> JobOver:
-    """The task is not ours any more; or (`broken`) the store failed us, and another attempt may
-    not.
-    """
-    return JobOver(again=1.0 if ended.why == "broken" else None)

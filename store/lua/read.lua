@@ -1,20 +1,22 @@
 -- The task as it is, at one moment: its newest snapshot and the log after it.
 -- With `top`, without its artifacts: what these weigh is not touched then. `top_seq` is the last entry that is none.
 -- KEYS task log   ARGV [top]
--- -> absent | ok, now, owner ctx state ts seq mark turn done run attempt shown cancel snapshot snapshot_seq entries
+-- -> absent | ok, now, owner ctx state ts seq mark turn done run attempt shown cancel snapshot snapshot_seq entries missing
+--    missing: how many entries between snapshot and end are not there, though they should be
 local h = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'ts', 'seq', 'mark', 'turn', 'done', 'run', 'attempt',
   'shown', 'cancel', 'base_seq', 'snap_seq', 'top_seq')
-if not h[1] then return {'absent', now} end
-local field, at, last = 'base', tonumber(h[13]), tonumber(h[5])
-if h[14] and tonumber(h[14]) > at then field, at = 'snap', tonumber(h[14]) end
+if not (h[1] and h[3]) then return {'absent', now} end
+local field, at, last = 'base', num(h[13]), num(h[5])
+if num(h[14]) > at then field, at = 'snap', num(h[14]) end
 local snapshot
 if ARGV[1] == 'top' then
-  last = tonumber(h[15])
+  last = num(h[15])
   snapshot = redis.call('HGET', KEYS[1], field .. '_top')
 end
 if not snapshot or snapshot == '' then snapshot = redis.call('HGET', KEYS[1], field) end
 local entries = {}
 if at < last then entries = redis.call('XRANGE', KEYS[2], (at + 1) .. '-0', last .. '-0') end
+local missing = math.max(last - at, 0) - #entries
 if ARGV[1] == 'top' then
   local rest = {}
   for _, entry in ipairs(entries) do
@@ -22,5 +24,5 @@ if ARGV[1] == 'top' then
   end
   entries = rest
 end
-return {'ok', now, h[1], h[2], h[3], h[4], tonumber(h[5]), h[6], tonumber(h[7]), tonumber(h[8]), h[9], tonumber(h[10]),
-  h[11], h[12], snapshot, at, entries}
+return {'ok', now, h[1], h[2] or '', h[3], num(h[4]), num(h[5]), h[6] or '', num(h[7]), num(h[8]), h[9], num(h[10]),
+  h[11], h[12], snapshot, at, entries, missing}

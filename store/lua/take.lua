@@ -15,7 +15,9 @@ local function take(id, new)
   redis.call('SET', ARGV[5] .. id, ARGV[3], 'PX', lease)
   local begun, task, turn = false, string.match(id, '^run:(.+):(%d+)$')
   if ARGV[6] and task and not mine[id] then
-    begun = begin({string.format(ARGV[6], task)}, {turn, ARGV[7] .. left, ends, new})
+    -- One that cannot be begun must not keep the others: its worker tries by itself, and learns why.
+    local could, answer = pcall(begin, {string.format(ARGV[6], task)}, {turn, ARGV[7] .. left, ends, new})
+    begun = could and answer
   end
   out[#out + 1] = id; out[#out + 1] = new; out[#out + 1] = begun
   left = left - 1

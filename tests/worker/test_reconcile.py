@@ -260,21 +260,18 @@ async def test_somebody_who_speaks_of_a_task_meanwhile_is_heard(
     await house.worker(agent)
     task = await gateway.send("hi")
     await due(store, task["id"])
-    reads = store.reads.__call__
+    pipeline = store.reads._pipeline
 
-    async def meanwhile(*calls: Call) -> list[Any]:
-        answer = await reads(*calls)
+    async def meanwhile(calls: Sequence[Call]) -> list[Any]:
+        answer = await pipeline(calls)
         await store.commit(store.tasks.look_at(task["id"]))
         return answer
 
-    class Lane:
-        __call__ = staticmethod(meanwhile)
-
-    real, store.reads = store.reads, Lane()  # type: ignore[assignment]
+    store.reads._pipeline = meanwhile  # type: ignore[method-assign]
     try:
         await reconciler.look()
     finally:
-        store.reads = real
+        store.reads._pipeline = pipeline  # type: ignore[method-assign]
     assert task["id"] in await open_tasks(store)
 
 
