@@ -15,7 +15,8 @@ class RunEnded(Exception):
     """The run may not write any more. Not an A2A error: it never leaves the worker.
 
     why: `fenced` (another took over, or a cancel), `terminal`, `absent`, `late` (the lease had
-    passed), `stale`, `held` (the queue thought it new, but it runs), `broken` (the store answers
+    passed), `stale`, `held` (the queue thought it new, but it runs),
+    `newer` (its task was written by a release too new for us), `broken` (the store answers
     what it never should; the log has the cause).
     """
 

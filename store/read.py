@@ -11,6 +11,7 @@ from switchroom.protocol.event import decode
 from switchroom.protocol.lifecycle import is_terminal
 from switchroom.protocol.model import Json, timestamp
 from switchroom.store.entry import Entry, Position, fold_entries, parse_log
+from switchroom.store.formats import NewerFormat
 from switchroom.store.keys import Keys
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call
 
@@ -63,9 +64,12 @@ def view_of(task_id: str, answer: Any) -> TaskView | None:
     """The view that a `read` answer shows; None for an absent task.
 
     Of a task whose bytes are damaged it shows what can still be read, in the state that it has.
+    Raises NewerFormat.
     """
     if answer[0] == b"absent":
         return None
+    if answer[0] == b"newer":
+        raise NewerFormat(retry_after=5)
     (
         _,
         _,

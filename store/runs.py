@@ -30,7 +30,7 @@ class RunStore:
         """Begins an attempt of a turn; repeated with the same `run`, it gives the first answer.
 
         deadline: end of the lease, epoch ms of Redis.  new: nobody has had it yet, says the queue.
-        Raises RunEnded (`absent`, `stale`, `late`, `held`), Unreadable, StoreUnavailable.
+        Raises RunEnded (`absent`, `newer`, `stale`, `late`, `held`), Unreadable, StoreUnavailable.
         """
         keys = self.tasks.keys
         try:

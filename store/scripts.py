@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from switchroom.protocol.lifecycle import INTERRUPTED, TERMINAL
 from switchroom.protocol.model import TaskState
+from switchroom.store.formats import READS, WRITES
 
 __all__ = ["ANSWERED", "LIVE_LIMIT", "SCRIPTS", "Arg", "Call", "Script", "command"]
 
@@ -75,6 +76,7 @@ _STATES = (
     f"local TERMINAL = {_lua_set([*TERMINAL, ANSWERED])}\n"
     f"local INTERRUPTED = {_lua_set([*INTERRUPTED])}\n"
 )
+_FORMATS = f"local WRITES, READS = {WRITES}, {READS}\n"
 # What should be a number and is none counts as 0: a damaged task can still be read, and ended.
 _NUMBER = "local function num(x) return tonumber(x) or 0 end\n"
 # Entries of a log and their announcement, one message for all of a batch. Each is a line
@@ -108,6 +110,8 @@ def _load(name: str) -> Script:
         word in source for word in ("TERMINAL", "INTERRUPTED", "SUBMITTED", "WORKING", "ANSWERED")
     ):
         parts.append(_STATES)
+    if "WRITES" in source or "READS" in source:
+        parts.append(_FORMATS)
     if "num(" in source:
         parts.append(_NUMBER)
     if "write(" in source:

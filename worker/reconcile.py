@@ -19,6 +19,7 @@ from switchroom.protocol.model import TaskState
 from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.commit import StoreUnavailable
+from switchroom.store.formats import READS, NewerFormat
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call, command
 from switchroom.worker.damage import give_up
 from switchroom.worker.notice import notice
@@ -45,10 +46,15 @@ class _Facts(NamedTuple):
 
     @classmethod
     def of(cls, answer: list[Any] | BaseException) -> _Facts:
-        """From the answer to an HMGET of `_FIELDS`, or what was raised in its place."""
+        """From the answer to an HMGET of `_FIELDS`, or what was raised in its place.
+
+        Raises NewerFormat, and whatever damage leads to.
+        """
         if isinstance(answer, BaseException):
             raise answer
-        state, ts, turn, done, run, cancel, context = answer[0]
+        state, ts, turn, done, run, cancel, context, form = answer[0]
+        if int(form or 0) > READS:
+            raise NewerFormat
         if state is None:
             return cls("", 0, 0, False, False, "")
         running = bool(run) and int(done) < int(turn)
@@ -57,7 +63,7 @@ class _Facts(NamedTuple):
         )
 
 
-_FIELDS: Final = ("state", "ts", "turn", "done", "run", "cancel", "ctx")
+_FIELDS: Final = ("state", "ts", "turn", "done", "run", "cancel", "ctx", "v")
 
 
 class Reconciler:
@@ -111,6 +117,9 @@ class Reconciler:
                 found.append((task_id, score, _Facts.of(answer)))
             except StoreUnavailable:
                 raise
+            except NewerFormat:
+                again = float(store.clock.now() + store.tasks.lifetimes.look)
+                await store.commit(self._next(task_id, score, again))
             except Exception as damage:
                 await give_up(store, task_id, damage)
                 await store.commit(self._next(task_id, score, None))

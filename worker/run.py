@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import timedelta
+from typing import Final
 
 from switchroom.agent import Agent, Declared, Retry, Run
 from switchroom.protocol.errors import InvalidAgentResponse
@@ -32,6 +33,8 @@ from switchroom.worker.notice import notice
 __all__ = ["Runner"]
 
 _log = logging.getLogger("switchroom.worker")
+_NEWER: Final = 10.0
+"""Seconds after which a turn that only a newer release can run is offered again."""
 
 
 class Runner:
@@ -91,8 +94,10 @@ class Runner:
             return await patiently(begin)
         except RunEnded as ended:
             _log.debug("task %s turn %d: %s", job.task_id, job.turn, ended.why)
+            if ended.why == "newer":
+                _log.warning("task %s: left for a worker of a newer release", job.task_id)
             # `late`: whoever holds the lease now runs it; if nobody does, it is still due.
-            return JobOver(again=0.0 if ended.why == "late" else None)
+            return JobOver(again={"late": 0.0, "newer": _NEWER}.get(ended.why))
 
     # -- what is asked of running runs
 

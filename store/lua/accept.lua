@@ -13,7 +13,7 @@ end
 
 if not h[1] then
   if want == 'more' then return {'absent', now} end
-  redis.call('HSET', KEYS[1], 'owner', owner, 'ctx', context, 'state', SUBMITTED, 'ts', ts, 'seq', 1, 'top_seq', 1, 'mark', mark,
+  redis.call('HSET', KEYS[1], 'v', WRITES, 'owner', owner, 'ctx', context, 'state', SUBMITTED, 'ts', ts, 'seq', 1, 'top_seq', 1, 'mark', mark,
     'turn', 1, 'done', 0, 'attempt', 0, 'fence', 0, 'run', '', 'n', 0, 'shown', ARGV[11], 'in', input,
     'base', '', 'base_seq', 0, 'claim', digest, 'c:' .. digest, '1 1 ' .. mark)
   redis.call('XADD', KEYS[2], '1-0', 'e', event, 'k', kind, 's', SUBMITTED, 't', 1, 'm', mark)

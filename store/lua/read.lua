@@ -1,10 +1,11 @@
 -- The task as it is, at one moment: its newest snapshot and the log after it.
 -- With `top`, without its artifacts: what these weigh is not touched then. `top_seq` is the last entry that is none.
 -- KEYS task log   ARGV [top]
--- -> absent | ok, now, owner ctx state ts seq mark turn done run attempt shown cancel snapshot snapshot_seq entries missing
+-- -> absent | newer | ok, now, owner ctx state ts seq mark turn done run attempt shown cancel snapshot snapshot_seq entries missing
 --    missing: how many entries between snapshot and end are not there, though they should be
 local h = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'ts', 'seq', 'mark', 'turn', 'done', 'run', 'attempt',
-  'shown', 'cancel', 'base_seq', 'snap_seq', 'top_seq')
+  'shown', 'cancel', 'base_seq', 'snap_seq', 'top_seq', 'v')
+if num(h[16]) > READS then return {'newer', now} end
 if not (h[1] and h[3]) then return {'absent', now} end
 local field, at, last = 'base', num(h[13]), num(h[5])
 if num(h[14]) > at then field, at = 'snap', num(h[14]) end

@@ -13,7 +13,7 @@ fence = math.max(fence, theirs) + 1
 redis.call('DEL', KEYS[2])
 redis.call('HDEL', KEYS[1], 'snap', 'snap_seq', 'snap_top')
 redis.call('HSETNX', KEYS[1], 'c:' .. ARGV[8], ARGV[9] .. ' 0 ' .. ARGV[3])
-local set = {'claim', ARGV[8], 'fence', fence, 'run', ARGV[3], 'n', 0, 'seq', seq, 'mark', ARGV[3], 'top_seq', seq}
+local set = {'v', WRITES, 'claim', ARGV[8], 'fence', fence, 'run', ARGV[3], 'n', 0, 'seq', seq, 'mark', ARGV[3], 'top_seq', seq}
 set[#set + 1] = ARGV[5] == '1' and 'base_seq' or 'snap_seq'
 set[#set + 1] = seq
 for i = 10, #ARGV do set[#set + 1] = ARGV[i] end
