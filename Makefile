@@ -28,10 +28,10 @@ run: .venv/run.stamp ## start everything in one process, with the demo agent (or
 up: .venv/dev.stamp ## two gateways (from PORT) and two workers from the Procfile, on a real Redis
 	@PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/honcho start -c gateway=2,worker=2 -p $(PORT)
 
-test: .venv/dev.stamp ## every test that can run here; lists what it left out
+test: .venv/dev.stamp .venv/sdk03.stamp ## every test that can run here; lists what it left out
 	$(BIN)/pytest -q
 
-soak: .venv/dev.stamp ## the same tests with the long budgets
+soak: .venv/dev.stamp .venv/sdk03.stamp ## the same tests with the long budgets
 	SWITCHROOM_SOAK=1 $(BIN)/pytest -q
 
 check: .venv/dev.stamp ## format, lint, types, architecture
@@ -53,6 +53,7 @@ conformance: .venv/dev.stamp ## the A2A conformance kit at KIT=…, with the Pyt
 lock: ## pin again, for every Python and platform at once (needs uv)
 	uv pip compile $(LOCK) --group build pyproject.toml -o requirements.lock
 	uv pip compile $(LOCK) --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	uv pip compile $(LOCK) --group sdk03 -o requirements-sdk03.lock
 
 # No index, no header: the locks name neither a registry nor a machine.
 LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-config \
@@ -77,4 +78,10 @@ $(BIN)/python:
 
 .venv/dev.stamp: requirements-dev.lock .venv/run.stamp
 	$(INSTALL) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# The old SDK is of the same name as the present one, so it lives in a venv of its own.
+.venv/sdk03.stamp: requirements-sdk03.lock | $(BIN)/python
+	$(PYTHON) -m venv --without-pip .venv/sdk03
+	$(INSTALL:$(BIN)/python=.venv/sdk03/bin/python) --require-hashes -r requirements-sdk03.lock
 	@touch $@

@@ -14,6 +14,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -33,6 +34,7 @@ CAPABILITIES: dict[str, Callable[[], bool]] = {
     "redis-server": lambda: bool(shutil.which("redis-server") or shutil.which("valkey-server")),
     "curl": lambda: bool(shutil.which("curl")),
     "node": lambda: bool(shutil.which("node") and shutil.which("npm")),
+    "sdk-0.3": lambda: (Path(sys.prefix) / "sdk03").is_dir(),
     "unix": lambda: sys.platform != "win32",
     "linux": lambda: sys.platform == "linux",
 }

@@ -89,7 +89,9 @@ def test_the_command_is_installed(site: Path, project: Path) -> None:
     assert said.startswith("switchroom, version ")
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize(
+    "name", ["requirements.lock", "requirements-dev.lock", "requirements-sdk03.lock"]
+)
 def test_a_lock_has_hashes_and_names_neither_registry_nor_machine(name: str) -> None:
     lines = (ROOT / name).read_text().splitlines()
     pins = [line for line in lines if not line.startswith(" ")]

@@ -6,6 +6,9 @@ tests leaves no key that would live for ever.
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 import uuid
 from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
@@ -24,6 +27,11 @@ from tests.support.rpc import Rpc
 
 AGENT = "tests/system/agent.py"
 CARD = "tests/system/agent.json"
+
+# How npm says that it cannot reach its registry.
+_NO_REGISTRY = re.compile(
+    r"\b(ENOTFOUND|EAI_AGAIN|E?CONNREFUSED|ECONNRESET|E?TIMEDOUT|ENETUNREACH)"
+)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,6 +96,22 @@ async def deployed(
         finally:
             await redis.aclose()
         assert [text for _, text in running.logs() if "Traceback" in text] == []
+
+
+@pytest.fixture(scope="session")
+def js_clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the scripts and the JavaScript clients that they use; nothing is installed in
+    the project.
+    """
+    folder = tmp_path_factory.mktemp("js")
+    shutil.copytree(Path(__file__).with_name("js"), folder, dirs_exist_ok=True)
+    options = ("--no-audit", "--no-fund", "--no-package-lock", "--fetch-retries=1")
+    command = ("npm", "install", *options)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode and _NO_REGISTRY.search(done.stderr):
+        pytest.skip("no npm registry here")
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 @pytest.fixture

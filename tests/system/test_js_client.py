@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,43 +17,16 @@ from tests.system.conftest import Gates
 
 pytestmark = [pytest.mark.requires("redis-server"), pytest.mark.requires("node")]
 
-SOURCES = Path(__file__).with_name("js")
-# How npm says that it cannot reach its registry.
-_NO_REGISTRY = re.compile(
-    r"\b(ENOTFOUND|EAI_AGAIN|E?CONNREFUSED|ECONNRESET|E?TIMEDOUT|ENETUNREACH)"
-)
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the script and the client it uses; nothing is installed in the project."""
-    folder = tmp_path_factory.mktemp("js")
-    for name in ("package.json", "client.mjs"):
-        shutil.copy(SOURCES / name, folder)
-    command = [
-        "npm",
-        "install",
-        "--no-audit",
-        "--no-fund",
-        "--no-package-lock",
-        "--fetch-retries=1",
-    ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode and _NO_REGISTRY.search(done.stderr):
-        pytest.skip("no npm registry here")
-    assert done.returncode == 0, done.stderr
-    return folder
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def said(
-    deployed: Deployment, gates: Gates, installed: Path
+    deployed: Deployment, gates: Gates, js_clients: Path
 ) -> AsyncIterator[dict[str, Any]]:
     """What the script printed: what the client saw in each scenario."""
-    with processes(installed) as running:
+    with processes(js_clients) as running:
         async with proxy_over(deployed.ports) as proxy:
             command = ("node", "client.mjs", proxy.url, str(gates.folder))
-            script = running.start(*command, name="js", environ=environment(), cwd=installed)
+            script = running.start(*command, name="js", environ=environment(), cwd=js_clients)
             assert await script.ended() == 0, script.output
             assert min(proxy.served.values()) > 0
         yield json.loads(script.output)
