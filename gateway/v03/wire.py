@@ -1,0 +1,279 @@
+"""How 0.3 is spoken: the wires of JSON-RPC and of REST.
+
+Promises that what a client of 0.3 asks arrives as 1.0, and what is answered leaves as 0.3; that an
+event is translated once per process and wire, however many read it. Relies on `params.py` and
+`proto_params.py` for the requests, on `objects.py` and `proto.py` for the answers.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Protocol
+
+from switchroom.gateway.dispatch import Event, Result, StreamItem, encode_event, encode_result
+from switchroom.gateway.v03 import objects
+from switchroom.gateway.v03.params import (
+    ConfigIdParams,
+    ConfigParams,
+    MessageSendParams,
+    TaskIdParams,
+    TaskQueryParams,
+)
+from switchroom.gateway.v03.proto import Proto
+from switchroom.gateway.v03.proto_params import (
+    CreateConfigRequest,
+    SendMessageRequest,
+    bytes_of_text,
+)
+from switchroom.protocol.errors import A2AError, InvalidParams, MethodNotFound, TaskNotFound
+from switchroom.protocol.event import decode as decode_json
+from switchroom.protocol.event import encode
+from switchroom.protocol.lifecycle import is_terminal
+from switchroom.protocol.methods import METHODS, Method
+from switchroom.protocol.model import Json, TaskState
+from switchroom.protocol.params import decode
+
+__all__ = ["JsonRpcWire", "RestWire"]
+
+_CACHED = 4 * 2**20
+"""Bytes of events, as they came and as they go, that a wire keeps."""
+
+_METHODS: dict[str, Method] = {row.v03: row for row in METHODS.values() if row.v03}
+# What one chapter of the specification calls it.
+_METHODS["agent/authenticatedExtendedCard"] = METHODS["GetExtendedAgentCard"]
+
+# Where the client leaves open which config it wants, it is chosen from all of the task.
+_ANY_CONFIG = replace(
+    METHODS["ListTaskPushNotificationConfigs"], v03="tasks/pushNotificationConfig/get"
+)
+
+_ASKS = TaskState.INPUT_REQUIRED.encode()
+
+
+class _Spelling(Protocol):
+    """The two modules of answers, as one."""
+
+    def task(self, value: Json) -> Json: ...
+    def message(self, value: Json) -> Json: ...
+    def status_update(self, value: Json, *, final: bool) -> Json: ...
+    def artifact_update(self, value: Json) -> Json: ...
+    def push_config(self, value: Json) -> Json: ...
+
+
+class _Wire(ABC):
+    """What both wires of 0.3 share."""
+
+    version = "0.3"
+    _nothing: bytes
+    """The answer that says no more than that it was done."""
+    _fields: tuple[tuple[str, str], ...]
+    """Patterns of the names that errors of 1.0 give to fields, and the names in 0.3."""
+
+    def __init__(self, spelling: _Spelling) -> None:
+        self._spelling = spelling
+        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        self._cached = 0
+
+    def result(self, method: Method, result: Result) -> bytes:
+        """The JSON of a result as 0.3 says it."""
+        answer = decode_json(encode_result(result))
+        match method.name:
+            case "SendMessage":
+                return encode(self._event(answer, closes=True))
+            case "GetTask" | "CancelTask":
+                return encode(self._spelling.task(answer))
+            case "GetExtendedAgentCard":
+                from switchroom.gateway.v03.card import card_v03
+
+                return encode(card_v03(answer))
+            case "ListTaskPushNotificationConfigs":
+                configs = answer.get("configs", [])
+                if method is _ANY_CONFIG:
+                    return encode(self._spelling.push_config(_default(configs)))
+                return self._listed([self._spelling.push_config(config) for config in configs])
+            case "DeleteTaskPushNotificationConfig":
+                return self._nothing
+            case _:
+                return encode(self._spelling.push_config(answer))
+
+    def event(self, method: Method, item: Event) -> StreamItem:
+        """An event of a stream as 0.3 says it."""
+        item = encode_event(item)
+        data = item.data
+        if not data:
+            return item
+        # A stream that a message opened ends where the agent asks; one that follows a task goes on.
+        closes = method.name == "SendStreamingMessage"
+        key = data + b"*" if closes and _ASKS in data else data
+        said = self._cache.get(key)
+        if said is None:
+            said = encode(self._event(decode_json(data), closes=closes))
+            if not data.startswith(b'{"task"'):  # each client's has a history of its own length
+                self._keep(key, said)
+        else:
+            self._cache.move_to_end(key)
+        return StreamItem(said, item.id)
+
+    def _keep(self, key: bytes, said: bytes) -> None:
+        self._cache[key] = said
+        self._cached += len(key) + len(said)
+        while self._cached > _CACHED:
+            old, gone = self._cache.popitem(last=False)
+            self._cached -= len(old) + len(gone)
+
+    def _event(self, event: Json, *, closes: bool) -> Json:
+        """closes: whether the stream ends when the agent asks."""
+        ((member, value),) = event.items()
+        match member:
+            case "task":
+                said = self._spelling.task(value)
+            case "message":
+                said = self._spelling.message(value)
+            case "statusUpdate":
+                state = value["status"]["state"]
+                final = is_terminal(state) or (closes and state == TaskState.INPUT_REQUIRED)
+                said = self._spelling.status_update(value, final=final)
+            case _:
+                said = self._spelling.artifact_update(value)
+        return self._wrapped(member, said)
+
+    def fault(self, method: Method, error: A2AError) -> A2AError:
+        """An error of the methods, its fields named as 0.3 names them."""
+        if not error.violations:
+            return error
+        message, violations = str(error), []
+        for field, text in error.violations:
+            said = self._field(method, field)
+            message = message.replace(field, said, 1)
+            violations.append((said, text))
+        return type(error)(message, metadata=error.metadata, violations=violations)
+
+    def _field(self, method: Method, field: str) -> str:
+        for pattern, said in self._fields:
+            field = re.sub(f"^{pattern}", said, field)
+        created = method.name == "CreateTaskPushNotificationConfig"
+        return f"pushNotificationConfig.{field}" if created and field == "url" else field
+
+    @abstractmethod
+    def _wrapped(self, member: str, said: Json) -> Json: ...
+
+    @abstractmethod
+    def _listed(self, configs: list[Json]) -> bytes: ...
+
+
+class JsonRpcWire(_Wire):
+    """0.3 over JSON-RPC: bare objects that say their `kind`."""
+
+    refuses_in_stream = True
+    _nothing = b"null"
+    _fields = (
+        (r"(message\.parts\[\d+\])\.raw$", r"\1.file.bytes"),
+        (r"configuration\.taskPushNotificationConfig", "configuration.pushNotificationConfig"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__(objects)
+
+    def method(self, name: str) -> Method:
+        """The row of a method of 0.3. Raises MethodNotFound."""
+        row = _METHODS.get(name)
+        if row is None:
+            raise MethodNotFound(metadata={"method": name[:100]})
+        return row
+
+    def request(self, method: Method, params: Json | None) -> tuple[Method, Json | None]:
+        """The request of 1.0 that is meant. Raises InvalidParams."""
+        match method.name:
+            case "SendMessage" | "SendStreamingMessage":
+                return method, decode(MessageSendParams, params).core()
+            case "GetTask":
+                query = decode(TaskQueryParams, params)
+                # No number of messages is all of them, as both SDKs have it.
+                limit = {"historyLength": query.history_length} if query.history_length else {}
+                return method, {"id": query.id, **limit}
+            case "CancelTask":
+                task = decode(TaskIdParams, params)
+                return method, {"id": task.id, "metadata": task.metadata}
+            case "SubscribeToTask":
+                return method, {"id": decode(TaskIdParams, params).id}
+            case "CreateTaskPushNotificationConfig":
+                created = decode(ConfigParams, params)
+                return method, created.push_notification_config.core(taskId=created.task_id)
+            case "ListTaskPushNotificationConfigs":
+                return method, {"taskId": decode(TaskIdParams, params).id}
+            case "GetTaskPushNotificationConfig" | "DeleteTaskPushNotificationConfig":
+                config = decode(ConfigIdParams, params)
+                wanted = config.push_notification_config_id
+                if wanted:
+                    return method, {"taskId": config.id, "id": wanted}
+                if method.name == "GetTaskPushNotificationConfig":
+                    return _ANY_CONFIG, {"taskId": config.id}
+                field = "pushNotificationConfigId"
+                raise InvalidParams(
+                    f"Invalid parameters: {field} is required", violations=[(field, "is required")]
+                )
+            case _:
+                return method, None
+
+    def _wrapped(self, member: str, said: Json) -> Json:
+        return said
+
+    def _listed(self, configs: list[Json]) -> bytes:
+        return b"[" + b",".join(encode(config) for config in configs) + b"]"
+
+
+class RestWire(_Wire):
+    """0.3 over REST: the JSON of its proto.
+
+    base64_text: whether the peer encodes a file's bytes twice (`proto.py`).
+    """
+
+    refuses_in_stream = False
+    _nothing = b"{}"
+    _fields = (
+        (r"(message\.parts\[\d+\])\.raw$", r"\1.file.fileWithBytes"),
+        (r"message\.parts", "message.content"),
+        (r"configuration\.taskPushNotificationConfig", "configuration.pushNotification"),
+    )
+
+    def __init__(self, *, base64_text: bool = False) -> None:
+        super().__init__(Proto(base64_text=base64_text))
+        self._base64_text = base64_text
+
+    def request(self, method: Method, params: Json | None) -> tuple[Method, Json | None]:
+        """The request of 1.0 that is meant. Raises InvalidParams."""
+        match method.name:
+            case "SendMessage" | "SendStreamingMessage":
+                core = decode(SendMessageRequest, params).core()
+                if self._base64_text:
+                    bytes_of_text(core["message"])
+                return method, core
+            case "GetTask":
+                query = decode(TaskQueryParams, params)
+                limit = {"historyLength": query.history_length} if query.history_length else {}
+                return method, {"id": query.id, **limit}
+            case "CreateTaskPushNotificationConfig":
+                return method, decode(CreateConfigRequest, params).core()
+            case _:
+                return method, params
+
+    def _wrapped(self, member: str, said: Json) -> Json:
+        return {member: said}
+
+    def _listed(self, configs: list[Json]) -> bytes:
+        return encode({"configs": configs})
+
+
+def _default(configs: list[Json]) -> Json:
+    """The config that is meant where none is named: the one with its task's id, as the SDK would
+    have named it, else the first.
+    """
+    for config in configs:
+        if config["id"] == config["taskId"]:
+            return config
+    if not configs:
+        raise TaskNotFound("The task has no push config")
+    return configs[0]
