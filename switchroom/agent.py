@@ -60,9 +60,9 @@ whatever kind: `Part(data=…)`, `Part(raw=…, media_type=…)`, `Part(url=…)
 can say is made by the run: `run.status(…)`, `run.artifact(…)`, `run.ask(…)` and their like.
 
 Returning without a final state completes the task. Raising fails it; the exception's text goes to
-the log and never to the client. Cancellation arrives as `asyncio.CancelledError`. What no JSON can
-carry (NaN, a lone surrogate, more than 100 levels of nesting) fails the task too, and that the
-client is told.
+the log and never to the client. Cancellation arrives as `asyncio.CancelledError`. What is no event,
+may not come now, is too large, or no JSON can carry (NaN, a lone surrogate, more than 100 levels of
+nesting) fails the task too; the client is told only that, the log says why.
 """
 
 

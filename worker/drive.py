@@ -187,7 +187,12 @@ class _Turn:
         artifact_id = artifact["artifactId"]
         if artifact_id not in self._begun:
             self._begun.add(artifact_id)
-            if update.pop("append", False) and (held := self._run.held(artifact_id)):
+            if update.pop("append", False):
+                if (held := self._run.held(artifact_id)) is None:
+                    raise InvalidAgentResponse(
+                        f"The agent appended to the artifact {artifact_id!r}, which it has not "
+                        "begun; its first chunk goes without append."
+                    )
                 # A lost attempt may have appended to it already, so the first chunk replaces.
                 update["artifact"] = _extended(held, artifact)
         self._silent = False

@@ -310,8 +310,10 @@ class _ActiveRun:
             raise
         except Retry as asked:
             return await self._again(asked)
-        except (InvalidAgentResponse, TooLarge) as wrong:
-            return await self._fail(wrong, f"The agent's answer cannot be used: {wrong}")
+        except InvalidAgentResponse as wrong:
+            return await self._fail(wrong, "The agent's answer cannot be used.")
+        except TooLarge as wrong:
+            return await self._fail(wrong, "The agent's answer is larger than it may be.")
         except (Exception, asyncio.CancelledError) as error:
             return await self._fail(error, "The agent failed.")
         await self.log.flush()
@@ -334,8 +336,11 @@ class _ActiveRun:
             )
             await self.log.flush()
             return JobOver()
-        reference = uuid.uuid4().hex[:12]
-        _log.error("task %s: run failed [%s]", self.task_id, reference, exc_info=error)
+        reference, named = uuid.uuid4().hex[:12], type(error).__name__
+        _log.error(
+            *("task %s: run failed [%s]: %s: %s", self.task_id, reference, named, error),
+            exc_info=error,
+        )
         return await self._end(TaskState.FAILED, f"{text} Reference: {reference}")
 
     async def _end(self, state: TaskState, text: str | None = None) -> JobOver:

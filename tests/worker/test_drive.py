@@ -215,14 +215,23 @@ async def test_foreign_ids_and_times_are_corrected() -> None:
         assert (ids["taskId"], ids["contextId"]) == ("t", "c")
 
 
-async def test_the_first_chunk_of_an_artifact_replaces_whatever_the_author_said() -> None:
+async def test_the_first_chunk_of_an_artifact_replaces_and_further_ones_append() -> None:
     async def agent(run: Run) -> AsyncIterator[Event]:
-        yield run.artifact("report", "a", append=True)
+        yield run.artifact("report", "a")
         yield run.artifact("report", "b", append=True, last=True)
 
     first, second, _ = await events(agent)
     assert "append" not in first["artifactUpdate"]
     assert second["artifactUpdate"]["append"] is second["artifactUpdate"]["lastChunk"] is True
+
+
+async def test_an_artifact_that_is_not_there_cannot_be_appended_to() -> None:
+    async def agent(run: Run) -> AsyncIterator[Event]:
+        yield run.artifact("other", "a")
+        yield run.artifact("report", "b", append=True)
+
+    with pytest.raises(InvalidAgentResponse, match="'report', which it has not begun"):
+        await events(agent)
 
 
 async def test_the_author_may_replace_an_artifact_in_the_same_turn() -> None:

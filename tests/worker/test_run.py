@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchroom.agent import Event, Message, Retry, Run
+from switchroom.agent import Event, Message, Part, Retry, Run
 from switchroom.protocol.errors import TaskNotCancelable
 from switchroom.protocol.model import Json
 from switchroom.store.scripts import command
@@ -182,7 +182,7 @@ async def test_an_agent_that_cancels_itself_has_failed(house: House) -> None:
     assert (await gateway.send("hi"))["status"]["state"] == FAILED
 
 
-async def bad_yield(run: Run) -> AsyncIterator[Any]:
+async def no_event(run: Run) -> AsyncIterator[Any]:
     yield 42
 
 
@@ -191,47 +191,84 @@ async def message_after_artifact(run: Run) -> AsyncIterator[Event]:
     yield run.reply("b")
 
 
-@pytest.mark.parametrize("agent", [bad_yield, message_after_artifact])
-async def test_what_an_agent_may_not_say_fails_its_task_with_the_reason(
-    house: House, agent: Any
+async def append_to_nothing(run: Run) -> AsyncIterator[Event]:
+    yield run.artifact("report", "b", append=True)
+
+
+async def not_json(run: Run) -> AsyncIterator[Event]:
+    yield Part(data={"n": float("nan")})
+
+
+async def no_unicode(run: Run) -> AsyncIterator[Event]:
+    yield "\ud800"
+
+
+async def no_part(run: Run) -> AsyncIterator[Event]:
+    yield Part()
+
+
+async def number_as_part(run: Run) -> AsyncIterator[Any]:
+    yield run.artifact("a", 7)  # type: ignore[arg-type]
+
+
+async def too_large(run: Run) -> AsyncIterator[Event]:
+    yield "x" * 5_000
+
+
+async def much_too_large(run: Run) -> AsyncIterator[Event]:
+    for _ in range(10):
+        yield "x" * 900
+
+
+async def message_too_large(run: Run) -> Message:
+    return run.reply("x" * 5_000)
+
+
+WRONG = {
+    no_event: ("The agent's answer cannot be used.", "yielded int"),
+    message_after_artifact: ("The agent's answer cannot be used.", "Message after other events"),
+    append_to_nothing: ("The agent's answer cannot be used.", "'report', which it has not begun"),
+    not_json: ("The agent's answer cannot be used.", "Part cannot be sent"),
+    no_unicode: ("The agent's answer cannot be used.", "lone surrogate"),
+    no_part: ("The agent", "Part"),
+    number_as_part: ("The agent failed.", "Artifact"),
+    too_large: ("The agent's answer is larger than it may be.", "SWITCHROOM_EVENT_LIMIT"),
+    much_too_large: ("The agent's answer is larger than it may be.", "SWITCHROOM_TASK_LIMIT"),
+    message_too_large: ("The agent's answer is larger than it may be.", "SWITCHROOM_EVENT_LIMIT"),
+}
+"""Agents that say what they may not: what the client is told, and what the log names."""
+
+
+@pytest.mark.parametrize("agent", WRONG, ids=lambda agent: agent.__name__)
+async def test_what_an_agent_may_not_say_fails_its_task_and_the_log_says_why(
+    house: House, caplog: pytest.LogCaptureFixture, agent: Any
 ) -> None:
-    gateway = await house.both(agent)
+    told, why = WRONG[agent]
+    gateway = await house.both(agent, event_limit=2_000, task_limit=6_000)
     task = await gateway.send("hi")
     assert task["status"]["state"] == FAILED
-    assert "cannot be used" in said(task) and "Reference: " in said(task)
+    found = re.fullmatch(re.escape(told) + r".* Reference: (\w+)", said(task))
+    assert found and why not in said(task)
+    (line,) = [r.getMessage() for r in caplog.records if found[1] in r.getMessage()]
+    assert task["id"] in line and why in line
+    assert await gateway.get(task["id"]) == task
 
 
 # -- limits
 
 
-@pytest.mark.parametrize(
-    "limits", [{"event_limit": 2_000}, {"event_limit": 900, "task_limit": 3_000}]
-)
-async def test_a_run_that_grows_above_a_limit_fails_alone(
-    house: House, limits: dict[str, int]
-) -> None:
+async def test_a_run_that_grows_above_a_limit_fails_alone(house: House) -> None:
     async def agent(run: Run) -> AsyncIterator[Event]:
         if run.text == "much":
             for _ in range(10):
                 yield "x" * 600
-            yield "y" * 5_000
         yield "fine"
 
-    gateway = await house.both(agent, **limits)
+    gateway = await house.both(agent, event_limit=900, task_limit=3_000)
     much, little = await asyncio.gather(gateway.send("much"), gateway.send("little"))
     assert much["status"]["state"] == FAILED
-    assert [*limits][-1].upper() in said(much)
     assert (little["status"]["state"], text(little)) == (COMPLETED, "fine")
     assert await gateway.get(much["id"]) == much
-
-
-async def test_a_message_above_the_limit_fails_its_task(house: House) -> None:
-    async def agent(run: Run) -> Message:
-        return run.reply("x" * 5_000)
-
-    gateway = await house.both(agent, event_limit=2_000)
-    task = await gateway.send("hi")
-    assert task["status"]["state"] == FAILED and "EVENT_LIMIT" in said(task)
 
 
 LIMITS = {"run_limit": "longer", "inactivity_limit": "silent"}
