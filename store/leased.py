@@ -38,7 +38,9 @@ _log = logging.getLogger("switchroom.worker")
 _MOST: Final = 100
 """Jobs taken in one call."""
 _IDLE: Final = 1.0
-"""Seconds after which an idle worker looks without having heard the bell."""
+"""Seconds after which an idle worker looks without having heard the bell, if nothing is due before:
+a job to be repeated, or one whose worker is dead.
+"""
 _HEALTH: Final = 10
 _TURN: Final = re.compile(r"run:(.+):(\d+)")
 """A job's id. It says all that is needed: what else stands in the job is for arq's own tools."""
@@ -171,11 +173,11 @@ class LeasedWorker(Worker):
         # Before Python 3.12, redis-py's use of `asyncio.wait_for` can swallow a cancellation.
         while me is not None and not me.cancelling():
             free = min(self.max_jobs - len(self.owned), _MOST)
-            got = 0
+            got, idle = 0, _IDLE
             try:
                 async with self._taking:
                     if self.allow_pick_jobs and free > 0:
-                        got = await self._take(free)
+                        got, idle = await self._take(free)
                 await self.record_health()
             except (StoreUnavailable, RedisError, OSError) as error:
                 _log.debug("cannot take work: %r", error)
@@ -184,11 +186,12 @@ class LeasedWorker(Worker):
             if got and got == free:
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_IDLE):
+                async with asyncio.timeout(idle):
                     await self._wake.wait()
             self._wake.clear()
 
-    async def _take(self, limit: int) -> int:
+    async def _take(self, limit: int) -> tuple[int, float]:
+        """Takes what is due. -> how many, and seconds for which there is nothing more to take."""
         self._wake.clear()
         asked, seed = time.monotonic(), uuid.uuid4().hex[:12]
         (answer,) = await self._commit(
@@ -223,7 +226,8 @@ class LeasedWorker(Worker):
                 job.begun = f"{seed}{limit - n}", begun
             self.owned[job_id] = job
             job.task = asyncio.get_running_loop().create_task(self._work(job))
-        return len(found) // 3
+        next_due = answer[3]
+        return len(found) // 3, _IDLE if next_due < 0 else min(next_due / 1000, _IDLE)
 
     def _lapsing(self) -> list[str]:
         """Our jobs whose lease may be over by now: should we take them again, they go on as they

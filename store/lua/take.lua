@@ -1,8 +1,8 @@
 -- Takes due jobs: lapsed and released ones first, then the waiting. The score in the queue becomes the end of the lease.
 -- Where the queue is on the tasks' own Redis, each turn begins in the same step: a round trip less per run.
 -- KEYS queue running   ARGV lease limit token job_prefix in_progress_prefix [task_key_format run_seed [id not to begin]...]
--- -> ok, now, {id, new, answer of begin or nil, ...}; the nth from the end of the limit runs as run_seed .. n
---    new: '1' for one that nobody has had yet, else ''
+-- -> ok, now, {id, new, answer of begin or nil, ...}, ms; the nth from the end of the limit runs as run_seed .. n
+--    new: '1' for one that nobody has had yet, else ''.  ms: until the next is due, -1 if there is none
 local lease, left, ends = tonumber(ARGV[1]), tonumber(ARGV[2]), now + tonumber(ARGV[1])
 local out, mine = {}, {}
 for i = 8, #ARGV do mine[ARGV[i]] = true end
@@ -26,4 +26,5 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', now, 'BYSCORE', 'LIMIT
 if left > 0 then
   for _, id in ipairs(redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, left)) do take(id, '1') end
 end
-return {'ok', now, out}
+local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+return {'ok', now, out, first and math.max(0, math.ceil(tonumber(first) - now)) or -1}

@@ -219,6 +219,24 @@ class TestWork:
             await work.began(4)
             assert work.tasks[2:] == [first, second]
 
+    async def test_when_its_time_comes_no_bell_is_needed(self, store: Store) -> None:
+        """A job to be repeated, and one whose worker is dead."""
+        task_id = new_id()
+        async with working(store) as work:
+            work.over = JobOver(again=0.05)
+            await store.queue.enqueue(task_id, 1)
+            await work.began(3)
+            work.over = JobOver()
+            await wait_until(lambda: nothing_but_health(store), what="it is done")
+            lapsing, later = f"run:{new_id()}:1", store.queue_clock.now() + 100
+            await store.queue_commit(
+                command("SET", job_key_prefix + lapsing, b"{}", "PX", 60_000),
+                command("ZADD", store.keys.queue.queue, later, lapsing),
+                command("ZADD", store.keys.queue.running, later, lapsing),
+                command("PUBLISH", store.keys.queue.bell, "1"),  # before its time
+            )
+            await wait_until(lambda: lapsing in {job.job_id for job in work.jobs}, what="taken")
+
     async def test_one_that_breaks_off_comes_back_after_a_while(
         self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -308,7 +326,7 @@ class TestRenewal:
             on_renewed=Work(dead).renewed,
         )
         await dead.queue.enqueue(task_id, 1)
-        assert await worker._take(1) == 1
+        assert (await worker._take(1))[0] == 1
         for job in tuple(worker.owned.values()):
             job.lost = True  # it is dead: it gives nothing back
             assert job.task is not None
@@ -368,18 +386,21 @@ class TestRenewal:
         async with working(store, lease=0.3, hold=True) as work:
             await store.queue.enqueue(task_id, 1)
             await work.began()
-            send = store.leases._pipeline
+            lanes = (store.leases, store.queue_commit)
+            send = [lane._pipeline for lane in lanes]
 
             async def away(calls: object) -> list[Any]:
                 raise ConnectionError
 
-            store.leases._pipeline = away  # type: ignore[method-assign, assignment]
+            for lane in lanes:
+                lane._pipeline = away  # type: ignore[method-assign, assignment]
             left = []
             job, lose = work.jobs[0], work.worker.lose
             work.worker.lose = lambda job: (left.append(job.left), lose(job))[1]  # type: ignore[method-assign, func-returns-value]
             await wait_until(lambda: work.cancelled, what="it was told")
             assert job.lost and left[0] <= 0
-            store.leases._pipeline = send  # type: ignore[method-assign]
+            for lane, pipeline in zip(lanes, send, strict=True):
+                lane._pipeline = pipeline  # type: ignore[method-assign]
             await store.queue_commit(
                 command("DEL", job_key_prefix + job.job_id, in_progress_key_prefix + job.job_id)
             )
