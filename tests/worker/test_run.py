@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +15,12 @@ import pytest
 from switchroom.agent import Event, Message, Part, Retry, Run
 from switchroom.protocol.errors import TaskNotCancelable
 from switchroom.protocol.model import Json
+from switchroom.settings import Settings
 from switchroom.store.scripts import command
+from switchroom.worker.main import serve
 from tests.support.faults import Cut, How
-from tests.support.house import House, WorkerOf, message, text
+from tests.support.house import House, WorkerOf, house_of, message, quick, text
+from tests.support.redis import running_server
 from tests.support.wait import wait_until
 
 SUBMITTED, WORKING = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"
@@ -764,6 +770,81 @@ async def test_a_lease_that_is_lost_stops_the_agent(house: House) -> None:
     view = await house.view(task["id"])
     assert (view.running, view.attempt) == (False, 0)
     await gateway.call("CancelTask", {"id": task["id"]})
+
+
+async def test_a_run_that_is_well_is_run_once_however_many_leases_it_takes(house: House) -> None:
+    held = Held()
+    one, two = [await house.worker(held, lease=1.2, redis_timeout=1) for _ in range(2)]
+    gateway = await house.gateway()
+    task = await gateway.send("hi", returnImmediately=True)
+    await wait_until(lambda: held.attempts, what="the agent has begun")
+    (busy,) = (worker for worker in (one, two) if worker.leased.owned)
+    (job,) = busy.leased.owned.values()
+    ends = {job.ends}
+    await wait_until(
+        lambda: ends.add(job.ends) or len(ends) > 8,  # type: ignore[func-returns-value]
+        what="eight renewals were granted",
+    )
+    assert max(ends) - min(ends) > 2 * 1_200, "the last lease began when the first was long over"
+    held.go.set()
+    await house.state(task["id"], COMPLETED)
+    assert held.attempts == [1]
+    assert (await house.view(task["id"])).attempt == 1
+
+
+@pytest.mark.requires("redis-server")
+async def test_who_blocks_its_event_loop_past_the_lease_has_lost_its_run(
+    tmp_path: Path,
+) -> None:
+    """It is another's by then; whoever wakes is told at once, and nothing that it says is kept."""
+    unblock, blocked, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+    async def blocking(run: Run) -> AsyncIterator[Event]:
+        yield "a"
+        blocked.set()
+        unblock.wait()
+        try:
+            yield "too late"
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with running_server(tmp_path) as url:
+        settings = quick(Settings(redis_url=url), lease=1, redis_timeout=0.8)
+        with worker_in_a_thread(settings, blocking):
+            async with house_of(settings, lease=15) as house:
+                gateway = await house.gateway()
+                task = await gateway.send("hi", returnImmediately=True)
+                await wait_until(blocked.is_set, what="its event loop is blocked")
+                held = Held()
+                await house.worker(held)
+                await wait_until(lambda: held.attempts, what="another has taken over")
+                unblock.set()
+                await wait_until(cancelled.is_set, what="the first agent was cancelled")
+                held.go.set()
+                await house.state(task["id"], COMPLETED)
+                assert text(await gateway.get(task["id"])) == "ab"
+                assert held.attempts == [2]
+
+
+@contextmanager
+def worker_in_a_thread(settings: Settings, agent: Any) -> Iterator[None]:
+    """A worker with an event loop of its own."""
+    stopping: list[Callable[[], object]] = []
+
+    async def work() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
+        await serve(settings, agent, stop=stop)
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),))
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping[0]()
+        thread.join()
 
 
 # -- every step of a run, cut
