@@ -19,9 +19,10 @@ from switchroom.store.keys import owner_key
 
 __all__ = ["SUPPORTED_VERSIONS", "CallContext", "negotiate", "read_context", "request_id"]
 
-SUPPORTED_VERSIONS = ("1.0",)
+SUPPORTED_VERSIONS = ("0.3", "1.0")
 """The protocol versions this gateway speaks, as Major.Minor."""
 
+_UNSAID = "0.3"
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d+)*", re.ASCII)
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
@@ -79,18 +80,14 @@ def negotiate(headers: Mapping[bytes, bytes], query: bytes) -> str:
 
 @lru_cache(maxsize=64)
 def _supported(asked: str) -> str:
-    parts = _VERSION.fullmatch(asked)
+    parts = _VERSION.fullmatch(asked or _UNSAID)
     if parts and (version := f"{int(parts[1])}.{int(parts[2])}") in SUPPORTED_VERSIONS:
         return version
-    found = (
-        f"A2A version {asked[:32]} is not supported"
-        if asked
-        else "A request without A2A-Version speaks A2A 0.3, which is not supported"
-    )
     raise VersionNotSupported(
-        f'{found}; send the header "A2A-Version: {SUPPORTED_VERSIONS[-1]}".',
+        f"A2A version {asked[:32]} is not supported; "
+        f'send the header "A2A-Version: {SUPPORTED_VERSIONS[-1]}".',
         metadata={
-            "requested": asked[:32] or "0.3",
+            "requested": asked[:32],
             "supportedVersions": ",".join(SUPPORTED_VERSIONS),
         },
     )

@@ -20,14 +20,16 @@ from starlette.types import Receive, Scope, Send
 from switchroom.gateway.context import negotiate, read_context, request_id
 from switchroom.gateway.dispatch import (
     Answer,
+    Event,
     RequestHandler,
+    Result,
     activated,
     as_fault,
     dispatch,
-    encode_result,
-    find,
 )
 from switchroom.gateway.sse import SSE_HEADERS, EventStreams
+from switchroom.gateway.v03.wire import JsonRpcWire
+from switchroom.gateway.wire import CoreWire, Wire
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import (
     ContentTypeNotSupported,
@@ -40,6 +42,7 @@ from switchroom.protocol.errors import (
     Unauthenticated,
     Unavailable,
 )
+from switchroom.protocol.methods import Method
 from switchroom.protocol.model import Json
 
 __all__ = ["JsonRpc"]
@@ -73,6 +76,8 @@ class JsonRpc:
         self._streams = streams
         self._draining = draining
         self._body_limit = body_limit
+        spoken: tuple[Wire, ...] = (CoreWire(), JsonRpcWire())
+        self._wires = {wire.version: wire for wire in spoken}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = _Call(scope, receive)
@@ -81,19 +86,19 @@ class JsonRpc:
             if isinstance(answer, AsyncIterator):
                 await self._stream(answer, call, send)
                 return
-            body = call.success(encode_result(answer))
-            status, headers = 200, call.headers
+            body = call.success(answer)
+            status, headers = 200, [*_JSON_HEADERS, *call.headers]
         except _ClientLeft:
             return
         except Exception as error:
-            status, headers, body = call.failure(error)
+            status, headers, body = call.refusal(error)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Not this request, but something the handler waited for, was cancelled.
-            status, headers, body = call.failure(error)
-        headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(body)), *headers]
+            status, headers, body = call.refusal(error)
+        headers.append((b"content-length", b"%d" % len(body)))
         if self._draining.is_set():
             headers.append(_CLOSE)  # the client's next call should reach another gateway
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -107,14 +112,13 @@ class JsonRpc:
         envelope = _parse(body)
         call.id = _id(envelope)
         call.method = _method(envelope)
-        version = negotiate(headers, call.scope["query_string"])
-        call.version = version
-        row = find(call.method)
-        params = _params(envelope)
+        wire = call.wire = self._wires[negotiate(headers, call.scope["query_string"])]
+        call.row = wire.method(call.method)
+        call.row, params = wire.request(call.row, _params(envelope))
         context = read_context(
             headers,
             raw_headers=call.scope["headers"],
-            version=version,
+            version=wire.version,
             tenant=_tenant(params),
             request_id=call.request_id,
         )
@@ -123,16 +127,17 @@ class JsonRpc:
             raise Unavailable("This gateway is starting; try again", retry_after=1)
         return await dispatch(
             self.handler,
-            row,
+            call.row,
             params,
             context,
             card=self._card,
             draining=self._draining.is_set(),
         )
 
-    async def _stream(self, source: AsyncIterator[Any], call: _Call, send: Send) -> None:
+    async def _stream(self, source: AsyncIterator[Event], call: _Call, send: Send) -> None:
+        assert call.row is not None
         await self._streams.serve(
-            source,
+            call.wire.stream(call.row, source),
             before=b'{"jsonrpc":"2.0","id":' + call.id + b',"result":',
             after=b"}",
             error=lambda error: call.failure(error)[2],
@@ -145,33 +150,38 @@ class JsonRpc:
 class _Call:
     """What is known of one call so far: enough to answer it, whatever goes wrong."""
 
-    __slots__ = ("extensions", "id", "method", "receive", "request_id", "scope", "version")
+    __slots__ = ("extensions", "id", "method", "receive", "request_id", "row", "scope", "wire")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self.id = b"null"
         self.method = ""
+        self.row: Method | None = None
         self.request_id = ""
-        self.version = "1.0"
+        self.wire: Wire = _UNKNOWN
         self.extensions: tuple[str, ...] = ()
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         headers = [
-            (b"a2a-version", self.version.encode()),
+            (b"a2a-version", self.wire.version.encode()),
             (b"x-request-id", self.request_id.encode()),
         ]
         if self.extensions:
             headers.append((b"a2a-extensions", ", ".join(self.extensions).encode("latin-1")))
         return headers
 
-    def success(self, result: bytes) -> bytes:
-        return b'{"jsonrpc":"2.0","id":' + self.id + b',"result":' + result + b"}"
+    def success(self, result: Result) -> bytes:
+        assert self.row is not None
+        said = self.wire.result(self.row, result)
+        return b'{"jsonrpc":"2.0","id":' + self.id + b',"result":' + said + b"}"
 
     def failure(self, error: BaseException) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """Status, headers and body that tell the client of `error`."""
         fault = as_fault(error, method=self.method, request_id=self.request_id)
+        if self.row is not None:
+            fault = self.wire.fault(self.row, fault)
         status = fault.http if isinstance(fault, _EDGE) else 200
         if isinstance(error, _WrongContentType):
             status = 415
@@ -183,6 +193,17 @@ class _Call:
         described = {"code": fault.code, "message": str(fault), "data": fault.data()}
         body = b'{"jsonrpc":"2.0","id":' + self.id + b',"error":' + to_json(described) + b"}"
         return status, headers, body
+
+    def refusal(self, error: BaseException) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """The same as the whole answer."""
+        status, headers, body = self.failure(error)
+        if status == 200 and self.row and self.row.stream and self.wire.refuses_in_stream:
+            return status, [*SSE_HEADERS, *headers], b"data: " + body + b"\n\n"
+        return status, [*_JSON_HEADERS, *headers], body
+
+
+# Until a version is known, what goes wrong is said as 1.0 says it.
+_UNKNOWN = CoreWire()
 
 
 class _ClientLeft(Exception):

@@ -10,10 +10,19 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Protocol
 
-from switchroom.gateway.dispatch import Event, Result, StreamItem, encode_event, encode_result
+from switchroom.gateway.context import SUPPORTED_VERSIONS
+from switchroom.gateway.dispatch import (
+    Event,
+    Result,
+    StreamItem,
+    close,
+    encode_event,
+    encode_result,
+)
 from switchroom.gateway.v03 import objects
 from switchroom.gateway.v03.params import (
     ConfigIdParams,
@@ -28,7 +37,13 @@ from switchroom.gateway.v03.proto_params import (
     SendMessageRequest,
     bytes_of_text,
 )
-from switchroom.protocol.errors import A2AError, InvalidParams, MethodNotFound, TaskNotFound
+from switchroom.protocol.errors import (
+    A2AError,
+    InvalidParams,
+    MethodNotFound,
+    TaskNotFound,
+    VersionNotSupported,
+)
 from switchroom.protocol.event import decode as decode_json
 from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import is_terminal
@@ -50,6 +65,7 @@ _ANY_CONFIG = replace(
     METHODS["ListTaskPushNotificationConfigs"], v03="tasks/pushNotificationConfig/get"
 )
 
+_TASK = b'{"task":'
 _ASKS = TaskState.INPUT_REQUIRED.encode()
 
 
@@ -82,7 +98,7 @@ class _Wire(ABC):
         answer = decode_json(encode_result(result))
         match method.name:
             case "SendMessage":
-                return encode(self._event(answer, closes=True))
+                return encode(self._event(method, answer))
             case "GetTask" | "CancelTask":
                 return encode(self._spelling.task(answer))
             case "GetExtendedAgentCard":
@@ -99,19 +115,21 @@ class _Wire(ABC):
             case _:
                 return encode(self._spelling.push_config(answer))
 
+    def stream(self, method: Method, source: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        """The events of a stream as 0.3 says them; the last of a task's says that it is."""
+        return _Translated(self, method, source)
+
     def event(self, method: Method, item: Event) -> StreamItem:
         """An event of a stream as 0.3 says it."""
         item = encode_event(item)
         data = item.data
         if not data:
             return item
-        # A stream that a message opened ends where the agent asks; one that follows a task goes on.
-        closes = method.name == "SendStreamingMessage"
-        key = data + b"*" if closes and _ASKS in data else data
+        key = data if _ASKS not in data else data + method.name.encode()
         said = self._cache.get(key)
         if said is None:
-            said = encode(self._event(decode_json(data), closes=closes))
-            if not data.startswith(b'{"task"'):  # each client's has a history of its own length
+            said = encode(self._event(method, decode_json(data)))
+            if not data.startswith(_TASK):  # each client's has a history of its own length
                 self._keep(key, said)
         else:
             self._cache.move_to_end(key)
@@ -124,8 +142,7 @@ class _Wire(ABC):
             old, gone = self._cache.popitem(last=False)
             self._cached -= len(old) + len(gone)
 
-    def _event(self, event: Json, *, closes: bool) -> Json:
-        """closes: whether the stream ends when the agent asks."""
+    def _event(self, method: Method, event: Json) -> Json:
         ((member, value),) = event.items()
         match member:
             case "task":
@@ -133,8 +150,7 @@ class _Wire(ABC):
             case "message":
                 said = self._spelling.message(value)
             case "statusUpdate":
-                state = value["status"]["state"]
-                final = is_terminal(state) or (closes and state == TaskState.INPUT_REQUIRED)
+                final = _ends(value["status"]["state"], method)
                 said = self._spelling.status_update(value, final=final)
             case _:
                 said = self._spelling.artifact_update(value)
@@ -164,6 +180,54 @@ class _Wire(ABC):
     def _listed(self, configs: list[Json]) -> bytes: ...
 
 
+class _Translated(AsyncIterator[StreamItem]):
+    """A stream whose events are translated.
+
+    0.3 wants a status with `final` as its last event. Where it would end with a Task as it is, as
+    it does when nothing is to come, the Task's status is said once more.
+    """
+
+    def __init__(self, wire: _Wire, method: Method, source: AsyncIterator[Event]) -> None:
+        self._wire = wire
+        self._method = method
+        self._source = source
+        self._task: StreamItem | None = None
+        """The event before, if it was a Task."""
+
+    async def __anext__(self) -> StreamItem:
+        try:
+            item = encode_event(await self._source.__anext__())
+        except StopAsyncIteration:
+            last = _closing(self._task, self._method) if self._task else None
+            self._task = None
+            if last is None:
+                raise
+            return self._wire.event(self._method, last)
+        self._task = item if item.data.startswith(_TASK) else None
+        return self._wire.event(self._method, item)
+
+    async def aclose(self) -> None:
+        await close(self._source)
+
+
+def _closing(task: StreamItem, method: Method) -> StreamItem | None:
+    """The status update that ends a stream after this Task; None if it is cut off rather."""
+    whole = decode_json(task.data)["task"]
+    status = whole["status"]
+    if not _ends(status["state"], method):
+        return None
+    update = {"taskId": whole["id"], "contextId": whole["contextId"], "status": status}
+    return StreamItem(encode({"statusUpdate": update}), task.id)
+
+
+def _ends(state: str, method: Method) -> bool:
+    """Whether a stream of this method ends with this state. One that a message opened does so
+    where the agent asks; one that follows a task goes on.
+    """
+    asks = state == TaskState.INPUT_REQUIRED and method.name != "SubscribeToTask"
+    return asks or is_terminal(state)
+
+
 class JsonRpcWire(_Wire):
     """0.3 over JSON-RPC: bare objects that say their `kind`."""
 
@@ -178,11 +242,19 @@ class JsonRpcWire(_Wire):
         super().__init__(objects)
 
     def method(self, name: str) -> Method:
-        """The row of a method of 0.3. Raises MethodNotFound."""
+        """The row of a method of 0.3. Raises MethodNotFound, or VersionNotSupported for one of 1.0:
+        it was meant for that, and lacks the header.
+        """
         row = _METHODS.get(name)
-        if row is None:
-            raise MethodNotFound(metadata={"method": name[:100]})
-        return row
+        if row is not None:
+            return row
+        if name in METHODS:
+            raise VersionNotSupported(
+                f"{name} is a method of A2A 1.0, and without A2A-Version a request speaks 0.3; "
+                'send the header "A2A-Version: 1.0".',
+                metadata={"requested": "0.3", "supportedVersions": ",".join(SUPPORTED_VERSIONS)},
+            )
+        raise MethodNotFound(metadata={"method": name[:100]})
 
     def request(self, method: Method, params: Json | None) -> tuple[Method, Json | None]:
         """The request of 1.0 that is meant. Raises InvalidParams."""

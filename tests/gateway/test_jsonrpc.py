@@ -216,7 +216,7 @@ async def test_other_versions_are_refused_with_what_to_send(
     assert error["code"] == -32009
     assert 'send the header "A2A-Version: 1.0"' in error["message"]
     assert error["data"][0]["reason"] == "VERSION_NOT_SUPPORTED"
-    assert error["data"][0]["metadata"]["supportedVersions"] == "1.0"
+    assert error["data"][0]["metadata"]["supportedVersions"] == "0.3,1.0"
     assert response.json()["id"] == 1
     assert not handler.calls
 

@@ -8,7 +8,7 @@ from switchroom.gateway.dispatch import StreamItem
 from switchroom.gateway.v03 import wire as module
 from switchroom.gateway.v03.wire import JsonRpcWire, RestWire
 from switchroom.protocol.event import decode, encode
-from switchroom.protocol.methods import METHODS
+from switchroom.protocol.methods import METHODS, Method
 from switchroom.protocol.model import Json, TaskState
 
 STREAM, SUBSCRIBE = METHODS["SendStreamingMessage"], METHODS["SubscribeToTask"]
@@ -39,9 +39,9 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     seen: list[Json] = []
     translate = module._Wire._event
 
-    def watched(wire: module._Wire, event: Json, *, closes: bool) -> Json:
+    def watched(wire: module._Wire, method: Method, event: Json) -> Json:
         seen.append(event)
-        return translate(wire, event, closes=closes)
+        return translate(wire, method, event)
 
     monkeypatch.setattr(module._Wire, "_event", watched)
     return seen

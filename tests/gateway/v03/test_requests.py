@@ -15,7 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchroom.gateway.v03.wire import JsonRpcWire, RestWire
-from switchroom.protocol.errors import InvalidParams, MethodNotFound, TaskNotFound
+from switchroom.protocol.errors import (
+    InvalidParams,
+    MethodNotFound,
+    TaskNotFound,
+    VersionNotSupported,
+)
 from switchroom.protocol.event import decode
 from switchroom.protocol.methods import METHODS
 from switchroom.protocol.model import Json
@@ -195,10 +200,15 @@ def test_each_method(name: str, params: Json | None, method: str, core: Json | N
     assert rpc(name, params) == (method, core)
 
 
-@pytest.mark.parametrize("name", ["tasks/list", "SendMessage", "message/sendSubscribe", ""])
+@pytest.mark.parametrize("name", ["tasks/list", "message/sendSubscribe", "sendMessage", ""])
 def test_other_methods_there_are_not(name: str) -> None:
     with pytest.raises(MethodNotFound):
         RPC.method(name)
+
+
+def test_a_method_of_1_0_is_told_which_header_it_lacks() -> None:
+    with pytest.raises(VersionNotSupported, match="A2A-Version: 1.0"):
+        RPC.method("SendMessage")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""The seam between bindings and versions: what one version of the protocol says on one binding.
+
+Promises that everything inside (dispatch, handlers, store) is 1.0, whatever is spoken outside. A
+wire has no state but what it may forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from switchroom.gateway.dispatch import Event, Result, encode_result, find
+from switchroom.protocol.errors import A2AError
+from switchroom.protocol.methods import Method
+from switchroom.protocol.model import Json
+
+__all__ = ["CoreWire", "Wire"]
+
+
+class Wire(Protocol):
+    """One version on one binding."""
+
+    @property
+    def version(self) -> str:
+        """What it speaks, Major.Minor."""
+        ...
+
+    @property
+    def refuses_in_stream(self) -> bool:
+        """Whether a stream that cannot begin is a stream all the same, of one error."""
+        ...
+
+    def method(self, name: str) -> Method:
+        """The row of a JSON-RPC method. Raises MethodNotFound, or VersionNotSupported where it is
+        one of another version.
+        """
+        ...
+
+    def request(self, method: Method, params: Json | None) -> tuple[Method, Json | None]:
+        """The method and params of 1.0 that a request means. Raises InvalidParams."""
+        ...
+
+    def result(self, method: Method, result: Result) -> bytes:
+        """The JSON of a result."""
+        ...
+
+    def stream(self, method: Method, source: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        """The events of a stream. Whoever closes it closes `source`."""
+        ...
+
+    def fault(self, method: Method, error: A2AError) -> A2AError:
+        """An error that a request of this method brought, in the words of this version."""
+        ...
+
+
+class CoreWire:
+    """1.0 itself: everything passes untouched."""
+
+    version = "1.0"
+    refuses_in_stream = False
+
+    def method(self, name: str) -> Method:
+        return find(name)
+
+    def request(self, method: Method, params: Json | None) -> tuple[Method, Json | None]:
+        return method, params
+
+    def result(self, method: Method, result: Result) -> bytes:
+        return encode_result(result)
+
+    def stream(self, method: Method, source: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        return source
+
+    def fault(self, method: Method, error: A2AError) -> A2AError:
+        return error
