@@ -9,14 +9,20 @@ request machinery costs more than all of it. Relies on `dispatch` for everything
 from __future__ import annotations
 
 import asyncio
-import math
-import re
 from collections.abc import AsyncIterator
-from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
+from switchroom.gateway.body import (
+    CLOSE,
+    JSON_HEADERS,
+    ClientLeft,
+    WrongContentType,
+    headers_of,
+    parse_object,
+    read_body,
+)
 from switchroom.gateway.context import negotiate, read_context, request_id
 from switchroom.gateway.dispatch import (
     Answer,
@@ -32,10 +38,8 @@ from switchroom.gateway.v03.wire import JsonRpcWire
 from switchroom.gateway.wire import CoreWire, Wire
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import (
-    ContentTypeNotSupported,
     InvalidParams,
     InvalidRequest,
-    ParseError,
     PayloadTooLarge,
     PermissionDenied,
     RateLimited,
@@ -47,15 +51,8 @@ from switchroom.protocol.model import Json
 
 __all__ = ["JsonRpc"]
 
-_JSON_HEADERS = (
-    (b"content-type", b"application/json"),
-    (b"x-content-type-options", b"nosniff"),
-)
-_CLOSE = (b"connection", b"close")
-
 # JSON-RPC errors travel with HTTP 200, except these (§3.3.2: credentials and system errors).
 _EDGE = (Unauthenticated, PermissionDenied, RateLimited, Unavailable, PayloadTooLarge)
-_CONTENT_TYPE = re.compile(rb"application/(json|[\w.!#$&^+-]+\+json)\s*(;.*)?", re.I | re.DOTALL)
 
 
 class JsonRpc:
@@ -87,8 +84,8 @@ class JsonRpc:
                 await self._stream(answer, call, send)
                 return
             body = call.success(answer)
-            status, headers = 200, [*_JSON_HEADERS, *call.headers]
-        except _ClientLeft:
+            status, headers = 200, [*JSON_HEADERS, *call.headers]
+        except ClientLeft:
             return
         except Exception as error:
             status, headers, body = call.refusal(error)
@@ -100,7 +97,7 @@ class JsonRpc:
             status, headers, body = call.refusal(error)
         headers.append((b"content-length", b"%d" % len(body)))
         if self._draining.is_set():
-            headers.append(_CLOSE)  # the client's next call should reach another gateway
+            headers.append(CLOSE)  # the client's next call should reach another gateway
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -108,8 +105,8 @@ class JsonRpc:
         # Body and params are this frame's: they must not live as long as a stream does.
         headers = dict(call.scope["headers"])
         call.request_id = request_id(headers)
-        body = await _read(headers, call.receive, self._body_limit)
-        envelope = _parse(body)
+        body = await read_body(headers, call.receive, limit=self._body_limit)
+        envelope = parse_object(body)
         call.id = _id(envelope)
         call.method = _method(envelope)
         wire = call.wire = self._wires[negotiate(headers, call.scope["query_string"])]
@@ -183,13 +180,9 @@ class _Call:
         if self.row is not None:
             fault = self.wire.fault(self.row, fault)
         status = fault.http if isinstance(fault, _EDGE) else 200
-        if isinstance(error, _WrongContentType):
+        if isinstance(error, WrongContentType):
             status = 415
-        headers = self.headers
-        if status == 401:
-            headers.append((b"www-authenticate", b'Bearer realm="a2a"'))
-        if status in (429, 503):
-            headers.append((b"retry-after", b"%d" % math.ceil(fault.retry_after or 1)))
+        headers = [*self.headers, *headers_of(fault)]
         described = {"code": fault.code, "message": str(fault), "data": fault.data()}
         body = b'{"jsonrpc":"2.0","id":' + self.id + b',"error":' + to_json(described) + b"}"
         return status, headers, body
@@ -199,84 +192,11 @@ class _Call:
         status, headers, body = self.failure(error)
         if status == 200 and self.row and self.row.stream and self.wire.refuses_in_stream:
             return status, [*SSE_HEADERS, *headers], b"data: " + body + b"\n\n"
-        return status, [*_JSON_HEADERS, *headers], body
+        return status, [*JSON_HEADERS, *headers], body
 
 
 # Until a version is known, what goes wrong is said as 1.0 says it.
 _UNKNOWN = CoreWire()
-
-
-class _ClientLeft(Exception):
-    """The client closed the connection before its request was complete."""
-
-
-class _WrongContentType(ContentTypeNotSupported):
-    """Refused at the edge, so by HTTP status too; a handler's is about the parts of a message."""
-
-
-async def _read(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
-    length = headers.get(b"content-length", b"")
-    if length.isdigit() and (len(length) > 18 or int(length) > limit):
-        raise _too_large(limit)
-    content_type = headers.get(b"content-type", b"")
-    if content_type.strip() and not _CONTENT_TYPE.fullmatch(content_type.strip()):
-        raise _WrongContentType(
-            "Content-Type not supported",
-            metadata={
-                "contentType": content_type.decode("latin-1")[:100],
-                "supported": "application/json",
-            },
-        )
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _ClientLeft
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        more = message.get("more_body", False)
-        if not more and not chunks:
-            return bytes(chunk)
-        chunks.append(chunk)
-        if not more:
-            return b"".join(chunks)
-
-
-def _too_large(limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"The request is larger than {limit} bytes")
-
-
-def _parse(body: bytes) -> Json:
-    try:
-        envelope = from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        # The parser's text quotes nothing of the body: a reason, a line and a column.
-        fault = f"The body is not JSON: {error}" if body else "The body is empty"
-        raise ParseError(fault) from None
-    if not isinstance(envelope, dict):
-        batch = "; A2A has no batches" if isinstance(envelope, list) else ""
-        raise InvalidRequest(f"A request is one JSON object{batch}")
-    if not _is_finite(envelope):
-        raise ParseError("The body is not JSON: a number is out of range")
-    return envelope
-
-
-def _is_finite(value: Any) -> bool:
-    # 1e999 passes the parser as infinity, which no JSON can say again.
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        kind = type(value)
-        if kind is dict:
-            waiting.extend(value.values())
-        elif kind is list:
-            waiting.extend(value)
-        elif kind is float and not math.isfinite(value):
-            return False
-    return True
 
 
 def _id(envelope: Json) -> bytes:

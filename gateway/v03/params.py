@@ -1,7 +1,6 @@
 """The params of the ten methods of 0.3 over JSON-RPC (0.3 §7).
 
-Promises what `content.py` promises. `kind` may be missing where the rest says what it would be:
-clients leave it out.
+Promises what `content.py` promises. A message's `kind` may be missing: some clients leave it out.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _one_of(*names: str) -> BeforeValidator:
 class Part(Model):
     """A piece of content, in the member that `kind` names."""
 
-    kind: Annotated[Text, _one_of("text", "file", "data")] = ""
+    kind: Annotated[Text, _one_of("text", "file", "data")]
     text: Text | None = None
     file: File | None = None
     data: Struct | None = None
@@ -42,13 +41,8 @@ class Part(Model):
 
     @model_validator(mode="after")
     def _has_content(self) -> Self:
-        held = [name for name in ("text", "file", "data") if getattr(self, name) is not None]
-        if not self.kind and len(held) == 1:
-            self.kind = held[0]
-        if not self.kind:
-            raise PydanticCustomError("kind", "needs a kind: text, file or data")
-        if self.kind not in held:
-            raise PydanticCustomError("held", "needs the member {kind}", {"kind": self.kind})
+        if getattr(self, self.kind) is None:
+            raise PydanticCustomError("content", "needs the member {kind}", {"kind": self.kind})
         return self
 
     def core(self) -> Json:
