@@ -28,6 +28,7 @@ from switchroom.gateway.dispatch import RequestHandler, as_fault
 from switchroom.gateway.handlers import DistributedHandler
 from switchroom.gateway.health import health_routes
 from switchroom.gateway.jsonrpc import JsonRpc
+from switchroom.gateway.rest import Rest, paths
 from switchroom.gateway.sse import EventStreams
 from switchroom.importing import ImportFailed, import_object
 from switchroom.protocol.card import AgentCard
@@ -49,7 +50,7 @@ def create_app(
     card: AgentCard | CardSource | None = None,
     store: Store | None = None,
 ) -> FastAPI:
-    """A gateway: JSON-RPC at /, the card, /livez and /readyz.
+    """A gateway: JSON-RPC at /, HTTP+JSON beside it, the card, /livez and /readyz.
 
     `handler` replaces ours, as the setting of that name does; `card` the one that the settings
     name. A `store` that is given stays open; otherwise the lifespan opens and closes one, if the
@@ -76,13 +77,14 @@ def create_app(
         make = partial(DistributedHandler, card=card.card)
     if make and store:
         handler = make(store, settings)
-    rpc = JsonRpc(
-        card=card.card,
-        streams=streams,
-        draining=draining,
-        body_limit=settings.body_limit,
-        handler=handler,
-    )
+    shared: dict[str, Any] = {
+        "card": card.card,
+        "streams": streams,
+        "draining": draining,
+        "body_limit": settings.body_limit,
+        "handler": handler,
+    }
+    rpc, rest = JsonRpc(**shared), Rest(**shared)
     kept = store
 
     @asynccontextmanager
@@ -93,10 +95,10 @@ def create_app(
             return
         kept = await Store.open(settings)
         try:
-            rpc.handler = make(kept, settings)
+            rpc.handler = rest.handler = make(kept, settings)
             yield
         finally:
-            rpc.handler = None
+            rpc.handler = rest.handler = None
             await kept.close()
 
     async def ready() -> None:
@@ -113,6 +115,7 @@ def create_app(
 
     app = _Gateway(
         rpc,
+        rest,
         title="Switchroom",
         openapi_url=None,
         docs_url=None,
@@ -125,6 +128,7 @@ def create_app(
         Route("/", rpc, methods=["POST"], name="jsonrpc"),
         Route(CARD_PATH, card.respond),
         *health_routes(ready=ready, draining=draining),
+        *(Route(path, rest, methods=verbs) for path, verbs in paths().items()),
     ]
     app.state.draining = draining
     app.state.drain = drain
@@ -194,23 +198,23 @@ def _error(status: int, message: str, *, headers: Mapping[str, str] | None = Non
 
 
 class _Gateway(FastAPI):
-    """Leads calls straight to the JSON-RPC endpoint, past what the framework does per request.
+    """Leads calls straight to the protocol's endpoints, past what the framework does per request.
 
     Middleware, routing and exception handling cost a quarter of a call and 3 kB per open stream. An
     embedding program that adds middleware of its own gets all of it, and the route.
     """
 
-    def __init__(self, rpc: ASGIApp, **options: Any) -> None:
+    def __init__(self, rpc: ASGIApp, rest: Rest, **options: Any) -> None:
         super().__init__(**options)
         self._rpc = rpc
+        self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] == "http"
-            and scope["path"] == "/"
-            and scope["method"] == "POST"
-            and not self.user_middleware
-        ):
+        if scope["type"] != "http" or self.user_middleware:
+            await super().__call__(scope, receive, send)
+        elif scope["path"] == "/" and scope["method"] == "POST":
             await self._rpc(scope, receive, send)
+        elif self._rest.serves(scope):
+            await self._rest(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)

@@ -35,7 +35,7 @@ from switchroom.gateway.dispatch import (
 )
 from switchroom.gateway.sse import SSE_HEADERS, EventStreams
 from switchroom.gateway.v03.wire import JsonRpcWire
-from switchroom.gateway.wire import CoreWire, Wire
+from switchroom.gateway.wire import CoreWire, NamedWire
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import (
     InvalidParams,
@@ -73,7 +73,7 @@ class JsonRpc:
         self._streams = streams
         self._draining = draining
         self._body_limit = body_limit
-        spoken: tuple[Wire, ...] = (CoreWire(), JsonRpcWire())
+        spoken: tuple[NamedWire, ...] = (CoreWire(), JsonRpcWire())
         self._wires = {wire.version: wire for wire in spoken}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,7 +156,7 @@ class _Call:
         self.method = ""
         self.row: Method | None = None
         self.request_id = ""
-        self.wire: Wire = _UNKNOWN
+        self.wire: NamedWire = _UNKNOWN
         self.extensions: tuple[str, ...] = ()
 
     @property

@@ -14,7 +14,7 @@ from switchroom.protocol.errors import A2AError
 from switchroom.protocol.methods import Method
 from switchroom.protocol.model import Json
 
-__all__ = ["CoreWire", "Wire"]
+__all__ = ["CoreWire", "NamedWire", "Wire"]
 
 
 class Wire(Protocol):
@@ -23,17 +23,6 @@ class Wire(Protocol):
     @property
     def version(self) -> str:
         """What it speaks, Major.Minor."""
-        ...
-
-    @property
-    def refuses_in_stream(self) -> bool:
-        """Whether a stream that cannot begin is a stream all the same, of one error."""
-        ...
-
-    def method(self, name: str) -> Method:
-        """The row of a JSON-RPC method. Raises MethodNotFound, or VersionNotSupported where it is
-        one of another version.
-        """
         ...
 
     def request(self, method: Method, params: Json | None) -> tuple[Method, Json | None]:
@@ -50,6 +39,21 @@ class Wire(Protocol):
 
     def fault(self, method: Method, error: A2AError) -> A2AError:
         """An error that a request of this method brought, in the words of this version."""
+        ...
+
+
+class NamedWire(Wire, Protocol):
+    """One version on a binding that calls methods by name."""
+
+    @property
+    def refuses_in_stream(self) -> bool:
+        """Whether a stream that cannot begin is a stream all the same, of one error."""
+        ...
+
+    def method(self, name: str) -> Method:
+        """The row of a method. Raises MethodNotFound, or VersionNotSupported where it is one of
+        another version.
+        """
         ...
 
 

@@ -1,8 +1,8 @@
 """The requests of 0.3 over REST, which is the JSON of its proto: body, query and path in one.
 
 Promises what `content.py` promises. Reads the names of the proto (`request`, `file_with_bytes`)
-beside those of its JSON: one official client sends the former. A path's variables are `id` and
-`pushNotificationConfigId`, and win over the body.
+beside those of its JSON: one official client sends the former. A path's variables have the names
+that they have in 1.0, and win over the body.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class CreateConfigRequest(Model):
     `config` alone (as the proto's annotation and the JavaScript SDK have it).
     """
 
-    id: Id
+    task_id: Id
     config_id: Text = ""
     config: _Config | None = None
     push_notification_config: PushConfig | None = None
@@ -121,7 +121,7 @@ class CreateConfigRequest(Model):
         given = self.config.push_notification_config if self.config else None
         config = given or self.push_notification_config
         assert config is not None
-        core = config.core(taskId=self.id)
+        core = config.core(taskId=self.task_id)
         if self.config_id:
             core.setdefault("id", self.config_id)
         return core

@@ -303,7 +303,6 @@ class RestWire(_Wire):
     base64_text: whether the peer encodes a file's bytes twice (`proto.py`).
     """
 
-    refuses_in_stream = False
     _nothing = b"{}"
     _fields = (
         (r"(message\.parts\[\d+\])\.raw$", r"\1.file.fileWithBytes"),

@@ -35,6 +35,7 @@ class Method:
     rest: (verb, path) pairs; each path also exists behind one tenant segment. In braces: the field
         of `params`, by its JSON name, that the segment fills.
     v03: its name in JSON-RPC 0.3; None if 0.3 had no such method.
+    rest_v03: `rest` in 0.3, where no path has a tenant before it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Method:
     needs: Capability | None = None
     rest: tuple[tuple[str, str], ...]
     v03: str | None
+    rest_v03: tuple[tuple[str, str], ...] = ()
 
 
 _CONFIGS = "/tasks/{taskId}/pushNotificationConfigs"
@@ -55,6 +57,7 @@ _ROWS = (
         result=p.SendMessageResponse,
         rest=(("POST", "/message:send"),),
         v03="message/send",
+        rest_v03=(("POST", "/v1/message:send"),),
     ),
     Method(
         name="SendStreamingMessage",
@@ -64,6 +67,7 @@ _ROWS = (
         needs="streaming",
         rest=(("POST", "/message:stream"),),
         v03="message/stream",
+        rest_v03=(("POST", "/v1/message:stream"),),
     ),
     Method(
         name="GetTask",
@@ -71,6 +75,7 @@ _ROWS = (
         result=Task,
         rest=(("GET", "/tasks/{id}"),),
         v03="tasks/get",
+        rest_v03=(("GET", "/v1/tasks/{id}"),),
     ),
     Method(
         name="ListTasks",
@@ -85,6 +90,7 @@ _ROWS = (
         result=Task,
         rest=(("POST", "/tasks/{id}:cancel"),),
         v03="tasks/cancel",
+        rest_v03=(("POST", "/v1/tasks/{id}:cancel"),),
     ),
     Method(
         name="SubscribeToTask",
@@ -95,6 +101,7 @@ _ROWS = (
         # The proto says GET, the text (§11.3.2) and the clients say POST.
         rest=(("GET", "/tasks/{id}:subscribe"), ("POST", "/tasks/{id}:subscribe")),
         v03="tasks/resubscribe",
+        rest_v03=(("GET", "/v1/tasks/{id}:subscribe"), ("POST", "/v1/tasks/{id}:subscribe")),
     ),
     Method(
         name="CreateTaskPushNotificationConfig",
@@ -103,6 +110,7 @@ _ROWS = (
         needs="push_notifications",
         rest=(("POST", _CONFIGS),),
         v03="tasks/pushNotificationConfig/set",
+        rest_v03=(("POST", "/v1" + _CONFIGS),),
     ),
     Method(
         name="GetTaskPushNotificationConfig",
@@ -111,6 +119,7 @@ _ROWS = (
         needs="push_notifications",
         rest=(("GET", _CONFIGS + "/{id}"),),
         v03="tasks/pushNotificationConfig/get",
+        rest_v03=(("GET", "/v1" + _CONFIGS + "/{id}"),),
     ),
     Method(
         name="ListTaskPushNotificationConfigs",
@@ -119,6 +128,7 @@ _ROWS = (
         needs="push_notifications",
         rest=(("GET", _CONFIGS),),
         v03="tasks/pushNotificationConfig/list",
+        rest_v03=(("GET", "/v1" + _CONFIGS),),
     ),
     Method(
         name="DeleteTaskPushNotificationConfig",
@@ -127,6 +137,7 @@ _ROWS = (
         needs="push_notifications",
         rest=(("DELETE", _CONFIGS + "/{id}"),),
         v03="tasks/pushNotificationConfig/delete",
+        rest_v03=(("DELETE", "/v1" + _CONFIGS + "/{id}"),),
     ),
     Method(
         name="GetExtendedAgentCard",
@@ -135,6 +146,7 @@ _ROWS = (
         needs="extended_agent_card",
         rest=(("GET", "/extendedAgentCard"),),
         v03="agent/getAuthenticatedExtendedCard",
+        rest_v03=(("GET", "/v1/card"),),
     ),
 )
 

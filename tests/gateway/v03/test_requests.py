@@ -221,7 +221,11 @@ def test_a_method_of_1_0_is_told_which_header_it_lacks() -> None:
 )
 def test_a_push_config_in_each_form_that_clients_of_rest_send(body: Json) -> None:
     method = METHODS["CreateTaskPushNotificationConfig"]
-    assert REST.request(method, {"id": "t", **body})[1] == {"taskId": "t", "id": "c", "url": "u"}
+    assert REST.request(method, {"taskId": "t", **body})[1] == {
+        "taskId": "t",
+        "id": "c",
+        "url": "u",
+    }
 
 
 def test_bytes_that_the_python_sdk_encodes_twice() -> None:
