@@ -29,7 +29,7 @@ from redis.exceptions import RedisError
 
 from switchroom.store.commit import GroupCommit, StoreUnavailable
 from switchroom.store.keys import QueueKeys
-from switchroom.store.scripts import SCRIPTS
+from switchroom.store.scripts import SCRIPTS, command
 from switchroom.store.subscriber import Subscriber
 
 __all__ = ["JobOver", "LeasedJob", "LeasedWorker"]
@@ -178,10 +178,15 @@ class LeasedWorker(Worker):
                 async with self._taking:
                     if self.allow_pick_jobs and free > 0:
                         got, idle = await self._take(free)
-                await self.record_health()
-            except (StoreUnavailable, RedisError, OSError) as error:
+                with contextlib.suppress(RedisError, OSError):
+                    await self.record_health()
+            except StoreUnavailable as error:
                 _log.debug("cannot take work: %r", error)
                 await asyncio.sleep(0.2)
+                continue
+            except Exception:
+                _log.exception("cannot take work, and tries again")
+                await asyncio.sleep(1.0)
                 continue
             if got and got == free:
                 continue
@@ -209,10 +214,17 @@ class LeasedWorker(Worker):
         for n, (raw_id, new, begun) in enumerate(
             zip(found[::3], found[1::3], found[2::3], strict=True)
         ):
-            job_id = raw_id.decode()
-            if (named := _TURN.fullmatch(job_id)) is None:
-                _log.error("the job %s is not one of ours; dropped", job_id)
-                self._finish(LeasedJob(job_id, "", 0, True, 0.0, 0), JobOver())
+            job_id = raw_id.decode(errors="replace")
+            if (named := _TURN.fullmatch(job_id)) is None or job_id.encode() != raw_id:
+                _log.error("the job %r is not one of ours; dropped", raw_id)
+                self._commit.soon(
+                    command("ZREM", self._keys.queue, raw_id),
+                    command("ZREM", self._keys.running, raw_id),
+                    *(
+                        command("DEL", prefix.encode() + raw_id)
+                        for prefix in (job_key_prefix, in_progress_key_prefix)
+                    ),
+                )
                 continue
             if (mine := self.owned.get(job_id)) is not None:
                 # It had lapsed, and nobody was faster. If its run was told so already, it gives the

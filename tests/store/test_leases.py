@@ -260,14 +260,15 @@ class TestWork:
     ) -> None:
         good = new_id()
         async with working(store) as work:
-            for name in ("other", "run:x", "run::1", "run:x:one"):
+            for name in (b"other", b"run:x", b"run::1", b"run:x:one", b"run:\xff:1"):
                 await queue_blob(store, name, b'{"a":["x",1],"f":"run"}')
+            await store.queue_commit(command("PUBLISH", store.keys.queue.bell, "1"))
             await store.queue.enqueue(good, 1)
             await work.began()
             await work.idle()
             assert work.tasks == [good]
             await wait_until(lambda: nothing_but_health(store), what="they are gone")
-        assert caplog.text.count("not one of ours") == 4
+        assert caplog.text.count("not one of ours") == 5
 
     @pytest.mark.parametrize("blob", [b"", b"not json", b'{"a":["other",7],"f":"g"}', b"\xff\x00"])
     async def test_a_turns_job_is_done_whatever_stands_in_it(
@@ -276,24 +277,24 @@ class TestWork:
         """Its id says which turn it is."""
         task_id = new_id()
         async with working(store) as work:
-            await queue_blob(store, f"run:{task_id}:3", blob)
+            await queue_blob(store, f"run:{task_id}:3".encode(), blob)
             await store.queue_commit(command("PUBLISH", store.keys.queue.bell, "1"))
             await work.began()
             assert (work.jobs[0].task_id, work.jobs[0].turn) == (task_id, 3)
             await wait_until(lambda: nothing_but_health(store), what="it is done")
 
 
-async def queue_blob(store: Store, name: str, blob: bytes) -> None:
+async def queue_blob(store: Store, name: bytes, blob: bytes) -> None:
     """A job that somebody else made."""
     await store.queue_commit(
-        command("SET", job_key_prefix + name, blob, "PX", 60_000),
+        command("SET", job_key_prefix.encode() + name, blob, "PX", 60_000),
         command("ZADD", store.keys.queue.queue, 1, name),
     )
 
 
 async def nothing_but_health(store: Store) -> bool:
     (names,) = await store.queue_commit(command("KEYS", "*"))
-    left = {name.decode() for name in names} - {store.keys.cursor_secret}
+    left = {name.decode(errors="replace") for name in names} - {store.keys.cursor_secret}
     return all(":health:" in name for name in left)
 
 
@@ -479,6 +480,23 @@ class TestStopping:
             assert due <= store.queue_clock.now() + 1_000
         await store.queue_commit(command("DEL", job_key_prefix + f"run:{task_id}:1"))
 
+    async def test_what_it_gives_back_another_takes_at_once(
+        self, store: Store, settings: Settings
+    ) -> None:
+        """The bell rings: no poll is waited for."""
+        other, task_id = await Store.open(settings), new_id()
+        async with working(store, hold=True) as one:
+            await store.queue.enqueue(task_id, 1)
+            await one.began()
+            async with working(other) as two:
+                one.worker.allow_pick_jobs = False
+                task = one.jobs[0].task
+                assert task is not None
+                task.cancel()
+                await two.began()
+                assert (two.tasks, one.cancelled) == ([task_id], [task_id])
+        await other.close()
+
     async def test_it_leaves_no_sign_of_health(self, store: Store) -> None:
         async with working(store) as work:
             key = work.worker.health_check_key
@@ -488,6 +506,23 @@ class TestStopping:
 
             await wait_until(healthy, what="it says that it is well")
         assert await nothing_left(store)
+
+
+async def test_it_survives_a_fault_of_its_own(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with working(store) as work:
+        keys = store.keys.queue
+        await store.queue_commit(
+            command("SET", keys.running, "no list"), command("PUBLISH", keys.bell, "1")
+        )
+        await wait_until(lambda: "cannot take work" in caplog.text, what="it was told")
+        await store.queue_commit(command("DEL", keys.running))
+        task_id = new_id()
+        await store.queue.enqueue(task_id, 1)
+        await work.began()
+        assert work.tasks == [task_id]
+    assert "WRONGTYPE" in caplog.text
 
 
 @pytest.mark.requires("redis-server")
