@@ -255,8 +255,8 @@ class _ActiveRun:
                 quiet_until = self._heard + silence
                 if loop.time() >= quiet_until:
                     return "silent"
-                timers[1].cancel()
-                timers[1] = loop.call_at(quiet_until, self._poke)
+                if timers[1].when() <= loop.time() + 0.01:  # it has rung, or might as well have
+                    timers[1] = loop.call_at(quiet_until, self._poke)
                 await self._signal
         finally:
             for timer in timers:
