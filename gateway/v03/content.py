@@ -16,7 +16,13 @@ from switchroom.gateway.v03.kept import restore, unwrapped
 from switchroom.protocol.model import Json, Model
 from switchroom.protocol.protojson import Array, Id, Struct, Text
 
-__all__ = ["File", "MessageFields", "PushConfig", "core_part"]
+__all__ = ["DEFAULT_CONFIG", "File", "MessageFields", "PushConfig", "core_part"]
+
+
+DEFAULT_CONFIG = "default"
+"""The id of a push config that is given none. In 0.3 a task has one config unless ids tell several
+apart: setting it again replaces it, and it is got without an id.
+"""
 
 
 class File(Model):
@@ -114,9 +120,7 @@ class PushConfig(Model):
 
     def core(self, **more: str) -> Json:
         """The TaskPushNotificationConfig of 1.0, with `more` of its members."""
-        core: Json = {"url": self.url, **more}
-        if self.id:
-            core["id"] = self.id
+        core: Json = {"id": self.id or DEFAULT_CONFIG, "url": self.url, **more}
         if self.token:
             core["token"] = self.token
         if self.authentication and (schemes := [s for s in self.authentication.schemes if s]):

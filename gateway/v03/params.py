@@ -15,7 +15,16 @@ from switchroom.gateway.v03.content import File, MessageFields, PushConfig, core
 from switchroom.protocol.model import Json, Model
 from switchroom.protocol.protojson import Array, Count, Flag, Id, Struct, Text
 
-__all__ = ["ConfigIdParams", "ConfigParams", "MessageSendParams", "TaskIdParams", "TaskQueryParams"]
+__all__ = [
+    "ConfigIdParams",
+    "ConfigParams",
+    "Configuration",
+    "Message",
+    "MessageSendParams",
+    "Part",
+    "TaskIdParams",
+    "TaskQueryParams",
+]
 
 
 def _one_of(*names: str) -> BeforeValidator:

@@ -19,7 +19,14 @@ from switchroom.gateway.v03.content import File, MessageFields, PushConfig, core
 from switchroom.protocol.model import Json, Model, Role
 from switchroom.protocol.protojson import Array, Count, Flag, Id, Specified, Struct, Text
 
-__all__ = ["CreateConfigRequest", "SendMessageRequest", "bytes_of_text"]
+__all__ = [
+    "Configuration",
+    "CreateConfigRequest",
+    "Message",
+    "Part",
+    "SendMessageRequest",
+    "bytes_of_text",
+]
 
 
 class _Data(Model):
@@ -121,10 +128,8 @@ class CreateConfigRequest(Model):
         given = self.config.push_notification_config if self.config else None
         config = given or self.push_notification_config
         assert config is not None
-        core = config.core(taskId=self.task_id)
-        if self.config_id:
-            core.setdefault("id", self.config_id)
-        return core
+        config.id = config.id or self.config_id
+        return config.core(taskId=self.task_id)
 
 
 def bytes_of_text(message: Json) -> None:

@@ -24,6 +24,8 @@ from switchroom.gateway.dispatch import (
     encode_result,
 )
 from switchroom.gateway.v03 import objects
+from switchroom.gateway.v03.content import DEFAULT_CONFIG
+from switchroom.gateway.v03.errors import described
 from switchroom.gateway.v03.params import (
     ConfigIdParams,
     ConfigParams,
@@ -303,6 +305,7 @@ class RestWire(_Wire):
     base64_text: whether the peer encodes a file's bytes twice (`proto.py`).
     """
 
+    media_type = b"application/json"
     _nothing = b"{}"
     _fields = (
         (r"(message\.parts\[\d+\])\.raw$", r"\1.file.fileWithBytes"),
@@ -331,6 +334,10 @@ class RestWire(_Wire):
             case _:
                 return method, params
 
+    def error(self, fault: A2AError, *, http: int, status: str) -> bytes:
+        """The JSON of an error, which has an HTTP status besides."""
+        return encode(described(fault))
+
     def _wrapped(self, member: str, said: Json) -> Json:
         return {member: said}
 
@@ -339,12 +346,11 @@ class RestWire(_Wire):
 
 
 def _default(configs: list[Json]) -> Json:
-    """The config that is meant where none is named: the one with its task's id, as the SDK would
-    have named it, else the first.
+    """The config that is meant where none is named: the one that was set so, the one with its
+    task's id (as the SDK would have named it), else the first.
     """
-    for config in configs:
-        if config["id"] == config["taskId"]:
-            return config
     if not configs:
         raise TaskNotFound("The task has no push config")
-    return configs[0]
+    by_id = {config["id"]: config for config in reversed(configs)}
+    task_id = configs[0]["taskId"]
+    return by_id.get(DEFAULT_CONFIG) or by_id.get(task_id) or configs[0]

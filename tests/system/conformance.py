@@ -1,8 +1,9 @@
 """Runs the A2A conformance kit against Switchroom as a developer and as an operator starts it.
 
-`make conformance KIT=path/to/the/checkout` runs its 1.0 suite, transport JSON-RPC, against
-`switchroom dev`, and against two gateways and two workers behind a round-robin proxy. The kit is a
-checkout of github.com/a2aproject/a2a-tck, and wants a Python with its own dependencies.
+`make conformance KIT=path/to/the/checkout` runs it against `switchroom dev`, and against two
+gateways and two workers behind a round-robin proxy. The kit is a checkout of
+github.com/a2aproject/a2a-tck, and wants a Python with its own dependencies: of the 1.0 suite, or
+of the 0.3 one (0.3.0.beta4), which is told by the options it takes.
 """
 
 from __future__ import annotations
@@ -24,37 +25,46 @@ AGENT, CARD = "examples/conformance.py", "examples/conformance.json"
 
 
 @asynccontextmanager
-async def dev() -> AsyncIterator[str]:
+async def dev(card: str) -> AsyncIterator[str]:
     """The base URL of `switchroom dev`."""
     with tempfile.TemporaryDirectory() as folder, processes(Path(folder)) as running:
-        process: Process = running.switchroom("dev", AGENT, "--port", "0", environ=environment())
+        process: Process = running.switchroom(
+            "dev", AGENT, "--port", "0", environ=environment(CARD=card)
+        )
         process.port = int((await process.said(r"Card +http://[^ ]*:(\d+)/"))[1])
         await until_ready(process)
         yield process.url
 
 
 @asynccontextmanager
-async def distributed() -> AsyncIterator[str]:
+async def distributed(card: str) -> AsyncIterator[str]:
     """The base URL of a proxy over two gateways, with two workers behind them."""
     with tempfile.TemporaryDirectory() as folder:
-        with deployment(Path(folder), agent=AGENT, CARD=CARD) as running:
+        with deployment(Path(folder), agent=AGENT, CARD=card) as running:
             await running.start(gateways=2, workers=2)
             async with proxy_over(running.ports) as proxy:
                 yield proxy.url
                 sys.stdout.write(f"requests per gateway: {proxy.served}\n")
 
 
-TARGETS: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
+TARGETS: dict[str, Callable[[str], AbstractAsyncContextManager[str]]] = {
     "dev": dev,
     "distributed": distributed,
 }
 
 
-async def _run(kit: Path, python: str, target: str, extra: list[str]) -> int:
-    async with TARGETS[target]() as url:
+def _asks_for(kit: Path, url: str) -> list[str]:
+    """The arguments that have the kit try all it has over HTTP."""
+    if "--sut-url" in (kit / "run_tck.py").read_text():
+        return ["--sut-url", f"{url}/", "--category", "all", "--transports", "jsonrpc,rest"]
+    return ["--sut-host", url, "--transport", "jsonrpc"]
+
+
+async def _run(kit: Path, python: str, target: str, card: str, extra: list[str]) -> int:
+    async with TARGETS[target](card) as url:
         sys.stdout.write(f"\n=== the kit against {target}, {url}\n")
         sys.stdout.flush()
-        command = ["run_tck.py", "--sut-host", url, "--transport", "jsonrpc", *extra]
+        command = ["run_tck.py", *_asks_for(kit, url), *extra]
         process = await asyncio.create_subprocess_exec(python, *command, cwd=kit)
         return await process.wait()
 
@@ -64,6 +74,7 @@ def main() -> None:
     parser.add_argument("kit", type=Path, help="a checkout of the kit")
     parser.add_argument("--python", help="a Python with the kit's dependencies")
     parser.add_argument("--target", choices=TARGETS, help="default: one after the other")
+    parser.add_argument("--card", default=CARD, help="another card: what it declares is tried")
     parser.add_argument("extra", nargs="*", help="arguments for the kit, after --")
     given = parser.parse_args()
     if not (given.kit / "run_tck.py").is_file():
@@ -71,7 +82,9 @@ def main() -> None:
     own = given.kit.resolve() / ".venv" / "bin" / "python"
     python = given.python or (str(own) if own.exists() else sys.executable)
     targets = [given.target] if given.target else list(TARGETS)
-    codes = [asyncio.run(_run(given.kit, python, name, given.extra)) for name in targets]
+    codes = [
+        asyncio.run(_run(given.kit, python, name, given.card, given.extra)) for name in targets
+    ]
     sys.exit(max(codes))
 
 

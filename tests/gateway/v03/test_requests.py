@@ -96,6 +96,8 @@ def canonical(core: Json | None) -> Json:
 
 
 def theirs(params: types.MessageSendParams) -> Json:
+    if params.configuration and (config := params.configuration.push_notification_config):
+        config.id = config.id or "default"
     request = types.SendMessageRequest(id=1, params=params)
     return MessageToDict(conversions.to_core_send_message_request(request))
 
@@ -166,7 +168,7 @@ def test_over_rest_only_a_configuration_that_says_so_blocks() -> None:
             "tasks/pushNotificationConfig/set",
             {"taskId": "t", "pushNotificationConfig": {"url": "u", "authentication": {}}},
             "CreateTaskPushNotificationConfig",
-            {"taskId": "t", "url": "u"},
+            {"taskId": "t", "id": "default", "url": "u"},
         ),
         (
             "tasks/pushNotificationConfig/get",
@@ -270,6 +272,7 @@ def test_a_config_is_found_without_its_id() -> None:
     assert found("a") == "a"
     assert found("a", "b") == "a"
     assert found("a", "t") == "t"
+    assert found("a", "default", "t") == "default"
     with pytest.raises(TaskNotFound):
         found()
 
