@@ -8,30 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from http import HTTPStatus
 from typing import Any, cast
 
 from fastapi import FastAPI
+from fastapi.exception_handlers import http_exception_handler
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from switchroom.gateway.body import headers_of
 from switchroom.gateway.card import CARD_PATH, CardSource, load_card
 from switchroom.gateway.context import request_id
 from switchroom.gateway.dispatch import RequestHandler, as_fault
+from switchroom.gateway.endpoint import Endpoint
 from switchroom.gateway.handlers import DistributedHandler
 from switchroom.gateway.health import health_routes
 from switchroom.gateway.jsonrpc import JsonRpc
-from switchroom.gateway.rest import Rest, paths
+from switchroom.gateway.rest import Rest
 from switchroom.gateway.sse import EventStreams
+from switchroom.gateway.wire import CoreRestWire
 from switchroom.importing import ImportFailed, import_object
 from switchroom.protocol.card import AgentCard
+from switchroom.protocol.errors import A2AError, MethodNotFound, VerbNotAllowed
 from switchroom.settings import Settings, SettingsError
 from switchroom.store import Store
 
@@ -77,14 +81,17 @@ def create_app(
         make = partial(DistributedHandler, card=card.card)
     if make and store:
         handler = make(store, settings)
-    shared: dict[str, Any] = {
-        "card": card.card,
-        "streams": streams,
-        "draining": draining,
-        "body_limit": settings.body_limit,
-        "handler": handler,
-    }
-    rpc, rest = JsonRpc(**shared), Rest(**shared)
+    endpoint = Endpoint(
+        card=card.card,
+        streams=streams,
+        draining=draining,
+        body_limit=settings.body_limit,
+        error_table=settings.error_table,
+        handler=handler,
+    )
+    versions, lenient = settings.protocol_versions, settings.lenient_version
+    rpc = JsonRpc(endpoint, versions=versions, lenient=lenient)
+    rest = Rest(endpoint, versions=versions, lenient=lenient)
     kept = store
 
     @asynccontextmanager
@@ -95,21 +102,21 @@ def create_app(
             return
         kept = await Store.open(settings)
         try:
-            rpc.handler = rest.handler = make(kept, settings)
+            endpoint.handler = make(kept, settings)
             yield
         finally:
-            rpc.handler = rest.handler = None
+            endpoint.handler = None
             await kept.close()
 
     async def ready() -> None:
-        if rpc.handler is None:
+        if endpoint.handler is None:
             raise RuntimeError("it is not open yet")
         if kept is not None and not await kept.ping(within=_PING_LIMIT):
             raise RuntimeError("no answer to a ping")
 
     def drain() -> None:
         draining.set()
-        if told := getattr(rpc.handler, "drain", None):
+        if told := getattr(endpoint.handler, "drain", None):
             told()
         streams.end()
 
@@ -128,7 +135,7 @@ def create_app(
         Route("/", rpc, methods=["POST"], name="jsonrpc"),
         Route(CARD_PATH, card.respond),
         *health_routes(ready=ready, draining=draining),
-        *(Route(path, rest, methods=verbs) for path, verbs in paths().items()),
+        rest,
     ]
     app.state.draining = draining
     app.state.drain = drain
@@ -174,27 +181,31 @@ def _no_handler(spec: str, found: str) -> SettingsError:
 async def _refuse(request: Request, error: Exception) -> Response:
     """What no route answers, as JSON."""
     assert isinstance(error, HTTPException)
-    message = error.detail
-    if error.status_code == 404:
-        message = f"Nothing is here; JSON-RPC is POST /, the agent card is GET {CARD_PATH}"
-    elif error.status_code == 405:
+    if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        message = f"This path takes {allowed}, not {request.method}"
-    return _error(error.status_code, message, headers=error.headers)
+        fault: A2AError = VerbNotAllowed(
+            f"This path takes {allowed}, not {request.method}", metadata={"allowed": allowed}
+        )
+    elif error.status_code == 404:
+        fault = MethodNotFound(
+            f"Nothing is here; JSON-RPC is POST /, the agent card is GET {CARD_PATH}"
+        )
+    else:  # of a route that an embedding program has added
+        return await http_exception_handler(request, error)
+    return _told(fault)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    """A failure outside JSON-RPC, whose endpoint answers its own."""
-    fault = as_fault(
-        error, method=request.url.path, request_id=request_id(dict(request.scope["headers"]))
-    )
-    return _error(fault.http, f"{fault} ({fault.metadata['id']})" if fault.metadata else str(fault))
+    """A failure outside the protocol's endpoints, which answer their own."""
+    ident = request_id(dict(request.scope["headers"]))
+    return _told(as_fault(error, method=request.url.path, request_id=ident))
 
 
-def _error(status: int, message: str, *, headers: Mapping[str, str] | None = None) -> Response:
-    name = HTTPStatus(status).name
-    body = {"error": {"code": status, "status": name, "message": message}}
-    return JSONResponse(body, status, headers={**(headers or {}), **_NO_SNIFF})
+def _told(fault: A2AError) -> Response:
+    body = CoreRestWire().error(fault, http=fault.http, status=fault.status)
+    response = Response(body, fault.http, media_type="application/json")
+    response.raw_headers += [(b"x-content-type-options", b"nosniff"), *headers_of(fault)]
+    return response
 
 
 class _Gateway(FastAPI):
@@ -214,7 +225,7 @@ class _Gateway(FastAPI):
             await super().__call__(scope, receive, send)
         elif scope["path"] == "/" and scope["method"] == "POST":
             await self._rpc(scope, receive, send)
-        elif self._rest.serves(scope):
-            await self._rest(scope, receive, send)
+        elif found := self._rest.routes.find(scope):
+            await self._rest.serve(found, scope, receive, send)
         else:
             await super().__call__(scope, receive, send)

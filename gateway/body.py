@@ -15,10 +15,11 @@ from starlette.types import Receive
 
 from switchroom.protocol.errors import (
     A2AError,
-    ContentTypeNotSupported,
     InvalidRequest,
+    MediaTypeNotSupported,
     ParseError,
     PayloadTooLarge,
+    VerbNotAllowed,
 )
 from switchroom.protocol.model import Json
 
@@ -26,7 +27,6 @@ __all__ = [
     "CLOSE",
     "JSON_HEADERS",
     "ClientLeft",
-    "WrongContentType",
     "headers_of",
     "parse_object",
     "read_body",
@@ -46,22 +46,17 @@ class ClientLeft(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class WrongContentType(ContentTypeNotSupported):
-    """Refused at the edge, so by HTTP status too; a handler's is about the parts of a message."""
-
-
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, *, limit: int) -> bytes:
     """The body of a request of a JSON media type, or of none that is named.
 
-    Raises PayloadTooLarge beyond `limit` bytes, WrongContentType, ClientLeft.
+    Raises PayloadTooLarge beyond `limit` bytes, MediaTypeNotSupported, ClientLeft.
     """
     length = headers.get(b"content-length", b"")
     if length.isdigit() and (len(length) > 18 or int(length) > limit):
         raise _too_large(limit)
     content_type = headers.get(b"content-type", b"")
     if content_type.strip() and not _CONTENT_TYPE.fullmatch(content_type.strip()):
-        raise WrongContentType(
-            "Content-Type not supported",
+        raise MediaTypeNotSupported(
             metadata={
                 "contentType": content_type.decode("latin-1")[:100],
                 "supported": "application/json",
@@ -121,10 +116,12 @@ def _is_finite(value: Any) -> bool:
 
 
 def headers_of(fault: A2AError) -> list[tuple[bytes, bytes]]:
-    """The headers that an error asks for: how to authenticate, or when to try again."""
+    """The headers that an error asks for: how to authenticate, when to try again, which verb."""
     headers = []
     if fault.http == 401:
         headers.append((b"www-authenticate", b'Bearer realm="a2a"'))
     if fault.http in (429, 503):
         headers.append((b"retry-after", b"%d" % math.ceil(fault.retry_after or 1)))
+    if isinstance(fault, VerbNotAllowed):
+        headers.append((b"allow", fault.metadata["allowed"].encode()))
     return headers

@@ -17,12 +17,14 @@ from urllib.parse import parse_qsl
 from switchroom.protocol.errors import VersionNotSupported
 from switchroom.store.keys import owner_key
 
-__all__ = ["SUPPORTED_VERSIONS", "CallContext", "negotiate", "read_context", "request_id"]
+__all__ = ["SUPPORTED_VERSIONS", "UNSAID", "CallContext", "negotiate", "read_context", "request_id"]
 
 SUPPORTED_VERSIONS = ("0.3", "1.0")
-"""The protocol versions this gateway speaks, as Major.Minor."""
+"""The versions of the protocol that a gateway can speak, as Major.Minor."""
 
-_UNSAID = "0.3"
+UNSAID = "0.3"
+"""What a request speaks that names no version (§3.6.2)."""
+
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d+)*", re.ASCII)
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
@@ -66,30 +68,39 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
     return f"{_PROCESS}-{next(_COUNTER):x}"
 
 
-def negotiate(headers: Mapping[bytes, bytes], query: bytes) -> str:
+def negotiate(
+    headers: Mapping[bytes, bytes],
+    query: bytes,
+    *,
+    spoken: tuple[str, ...],
+    unsaid: str = UNSAID,
+) -> str:
     """The version to speak: header, else query parameter, else 0.3 (§3.6.2).
 
-    Raises VersionNotSupported, which names what to send.
+    spoken: the versions there are, Major.Minor, lowest first.  unsaid: what a request speaks that
+    names none. Raises VersionNotSupported, which names what to send.
     """
     asked = headers.get(b"a2a-version", b"").decode("latin-1").strip()
     if not asked and query:
         pairs = parse_qsl(query.decode("latin-1"))
         asked = next((text for name, text in pairs if name.lower() == "a2a-version"), "").strip()
-    return _supported(asked)
+    return _among(spoken, asked or unsaid, bool(asked))
 
 
 @lru_cache(maxsize=64)
-def _supported(asked: str) -> str:
-    parts = _VERSION.fullmatch(asked or _UNSAID)
-    if parts and (version := f"{int(parts[1])}.{int(parts[2])}") in SUPPORTED_VERSIONS:
+def _among(spoken: tuple[str, ...], asked: str, said: bool) -> str:
+    parts = _VERSION.fullmatch(asked)
+    if parts and (version := f"{int(parts[1])}.{int(parts[2])}") in spoken:
         return version
+    asked = asked[:32]
+    fault = (
+        f"A2A version {asked} is not supported here"
+        if said
+        else f"Without A2A-Version a request speaks A2A {asked}, which is not supported here"
+    )
     raise VersionNotSupported(
-        f"A2A version {asked[:32]} is not supported; "
-        f'send the header "A2A-Version: {SUPPORTED_VERSIONS[-1]}".',
-        metadata={
-            "requested": asked[:32],
-            "supportedVersions": ",".join(SUPPORTED_VERSIONS),
-        },
+        f'{fault}; send the header "A2A-Version: {spoken[-1]}".',
+        metadata={"requested": asked, "supportedVersions": ",".join(spoken)},
     )
 
 

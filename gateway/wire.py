@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from pydantic_core import to_json
+
 from switchroom.gateway.dispatch import Event, Result, encode_result, find
 from switchroom.protocol.errors import A2AError
 from switchroom.protocol.methods import Method
 from switchroom.protocol.model import Json
 
-__all__ = ["CoreWire", "NamedWire", "Wire"]
+__all__ = ["CoreRestWire", "CoreWire", "NamedWire", "PathWire", "Wire"]
 
 
 class Wire(Protocol):
@@ -57,6 +59,19 @@ class NamedWire(Wire, Protocol):
         ...
 
 
+class PathWire(Wire, Protocol):
+    """One version on a binding that calls methods by path and verb."""
+
+    @property
+    def media_type(self) -> bytes:
+        """Of results. Errors are application/json."""
+        ...
+
+    def error(self, fault: A2AError, *, http: int, status: str) -> bytes:
+        """The JSON of an error; `http` and `status` as the table of errors has them."""
+        ...
+
+
 class CoreWire:
     """1.0 itself: everything passes untouched."""
 
@@ -77,3 +92,14 @@ class CoreWire:
 
     def fault(self, method: Method, error: A2AError) -> A2AError:
         return error
+
+
+class CoreRestWire(CoreWire):
+    """1.0 over HTTP+JSON, where an error is a google.rpc.Status (§11.6)."""
+
+    def __init__(self, media_type: bytes = b"application/json") -> None:
+        self.media_type = media_type
+
+    def error(self, fault: A2AError, *, http: int, status: str) -> bytes:
+        told = {"code": http, "status": status, "message": str(fault), "details": fault.data()}
+        return to_json({"error": told})

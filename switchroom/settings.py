@@ -56,6 +56,14 @@ def _list_of_seconds(value: Any) -> tuple[timedelta, ...]:
     return tuple(_seconds(part) for part in parts)
 
 
+def _versions(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    versions = tuple(sorted({str(part).strip() for part in parts}))
+    if versions not in (("1.0",), ("0.3", "1.0")):
+        raise PydanticCustomError("versions", "1.0,0.3 or 1.0")
+    return versions
+
+
 def _redis_url(url: str) -> str:
     try:
         parts = urlsplit(url)
@@ -225,6 +233,14 @@ class Settings(BaseModel):
     """Port the gateway binds; the variable `PORT` is honoured too. 0 picks a free one."""
     body_limit: Count = 10 * 1024 * 1024
     """Largest request body; beyond it 413."""
+    protocol_versions: Annotated[tuple[str, ...], BeforeValidator(_versions)] = ("0.3", "1.0")
+    """The versions of A2A that are spoken, comma-separated; `1.0` alone refuses clients of 0.3."""
+    lenient_version: bool = False
+    """Take 1.0 requests without A2A-Version, which means 0.3, for what they look like. Clients that
+    rely on it fail elsewhere.
+    """
+    error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
+    """The text of the specification whose HTTP statuses are answered; clients may know only one."""
     blocking_limit: Seconds = timedelta(minutes=5)
     """Longest a blocking send waits before it answers the task as it is. Keep it below the proxy's
     timeout.

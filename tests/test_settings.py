@@ -35,6 +35,8 @@ def test_variables_are_read_as_seconds_counts_and_names() -> None:
             "SWITCHROOM_CONCURRENCY": "7",
             "SWITCHROOM_IDEMPOTENCY": "header",
             "SWITCHROOM_PREFIX": "team-a",
+            "SWITCHROOM_PROTOCOL_VERSIONS": "1.0, 0.3",
+            "SWITCHROOM_LENIENT_VERSION": "true",
             "SWITCHROOM_AGENT": "",
             "PATH": "/bin",
         }
@@ -45,6 +47,8 @@ def test_variables_are_read_as_seconds_counts_and_names() -> None:
     assert settings.concurrency == 7
     assert settings.idempotency == "header"
     assert settings.prefix == "team-a"
+    assert settings.protocol_versions == Settings().protocol_versions == ("0.3", "1.0")
+    assert settings.lenient_version
     assert settings.agent is None, "an empty variable is an unset one"
 
 
@@ -80,6 +84,10 @@ def test_port_is_honoured_and_kubernetes_service_variables_are_not(
         ("SWITCHROOM_CONCURRENCY", "0", "greater than or equal to 1"),
         ("SWITCHROOM_CONCURRENCY", "many", "a valid integer"),
         ("SWITCHROOM_IDEMPOTENCY", "maybe", "'request', 'message-id' or 'header'"),
+        ("SWITCHROOM_PROTOCOL_VERSIONS", "0.3", "1.0,0.3 or 1.0"),
+        ("SWITCHROOM_PROTOCOL_VERSIONS", "1.0,2.0", "1.0,0.3 or 1.0"),
+        ("SWITCHROOM_LENIENT_VERSION", "perhaps", "a valid boolean"),
+        ("SWITCHROOM_ERROR_TABLE", "0.9", "'1.0.1' or '1.0.0'"),
         ("SWITCHROOM_PREFIX", "a{b}", "1 to 64 of the characters"),
         ("SWITCHROOM_QUEUE", "a b", "1 to 64 of the characters"),
         ("SWITCHROOM_PUBLIC_URL", "example.com", "a URL such as https://agents.example.com"),

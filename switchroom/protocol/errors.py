@@ -2,28 +2,31 @@
 
 Promises: a class says everything a binding needs to answer: JSON-RPC code, HTTP status, google.rpc
 status, reason. Raise the class where the rule is known; a binding renders it in one place.
-Statuses are those of the 1.0.1 text; the JSON-RPC codes are the same in 1.0.0.
+`docs/errors.md` is this table for people.
 
 The specification gives no code to what happens before the protocol: authentication, overload.
-Those rows use -32040 and up, inside A2A's range and far from its assigned block.
+Those rows use -32040 and up, inside A2A's range and far from its assigned block. JSON-RPC answers
+errors with HTTP 200; those of HTTP itself and of its infrastructure keep their status (§3.3.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 __all__ = [
     "DOMAIN",
     "ERRORS",
     "A2AError",
     "ContentTypeNotSupported",
+    "ErrorTable",
     "ExtendedAgentCardNotConfigured",
     "ExtensionSupportRequired",
     "InternalError",
     "InvalidAgentResponse",
     "InvalidParams",
     "InvalidRequest",
+    "MediaTypeNotSupported",
     "MethodNotFound",
     "MethodNotImplemented",
     "ParseError",
@@ -37,8 +40,12 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UnsupportedOperation",
+    "VerbNotAllowed",
     "VersionNotSupported",
 ]
+
+ErrorTable: TypeAlias = Literal["1.0.1", "1.0.0"]
+"""The text of the specification whose statuses hold (§5.4); the JSON-RPC codes are the same."""
 
 DOMAIN = "a2a-protocol.org"
 """The domain of every ErrorInfo (§9.5)."""
@@ -59,8 +66,12 @@ class A2AError(Exception):
     """HTTP status, where the binding uses one."""
     status: ClassVar[str]
     """google.rpc.Code by name: gRPC's status, and `error.status` in REST."""
+    before: ClassVar[tuple[int, str] | None] = None
+    """`http` and `status` in the text of 1.0.0, where they were others."""
     reason: ClassVar[str]
     """ErrorInfo.reason; clients of the REST binding tell errors apart by it."""
+    edge: ClassVar[bool] = False
+    """True: HTTP's own error, or its infrastructure's; JSON-RPC too answers with its status."""
     message: str
     """What a person reads."""
     temporary: ClassVar[bool] = False
@@ -80,6 +91,12 @@ class A2AError(Exception):
         self.violations = tuple(violations)
         self.retry_after = retry_after
         super().__init__(self.message)
+
+    def statuses(self, table: ErrorTable) -> tuple[int, str]:
+        """HTTP status and google.rpc status in this text of the specification."""
+        if table == "1.0.0" and self.before is not None:
+            return self.before
+        return self.http, self.status
 
     def data(self) -> list[dict[str, Any]]:
         """The typed details: ErrorInfo first, then BadRequest if there are violations (§9.5)."""
@@ -118,7 +135,7 @@ class InvalidRequest(ProtocolError):
 class PayloadTooLarge(InvalidRequest):
     """The body is larger than the server takes."""
 
-    http, reason = 413, "PAYLOAD_TOO_LARGE"
+    http, reason, edge = 413, "PAYLOAD_TOO_LARGE", True
     message = "The request body is too large"
 
 
@@ -134,6 +151,13 @@ class MethodNotImplemented(MethodNotFound):
 
     http, status, reason = 501, "UNIMPLEMENTED", "METHOD_NOT_IMPLEMENTED"
     message = "Method not implemented"
+
+
+class VerbNotAllowed(MethodNotFound):
+    """A path that does not take this HTTP method; RFC 9110 wants an Allow header with it."""
+
+    http, status, reason, edge = 405, "UNIMPLEMENTED", "VERB_NOT_ALLOWED", True
+    message = "This path does not take this HTTP method"
 
 
 class InvalidParams(ProtocolError):
@@ -154,6 +178,7 @@ class TaskNotCancelable(A2AError):
     """The task has ended (§3.1.5)."""
 
     code, http, status, reason = -32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"
+    before = 409, "FAILED_PRECONDITION"
     message = "The task cannot be canceled"
 
 
@@ -162,6 +187,7 @@ class PushNotificationNotSupported(A2AError):
 
     code, http, status = -32003, 400, "FAILED_PRECONDITION"
     reason = "PUSH_NOTIFICATION_NOT_SUPPORTED"
+    before = 400, "UNIMPLEMENTED"
     message = "This agent does not support push notifications"
 
 
@@ -169,21 +195,31 @@ class UnsupportedOperation(A2AError):
     """Not with these capabilities, or not in the task's present state (§3.3.2)."""
 
     code, http, status, reason = -32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"
+    before = 400, "UNIMPLEMENTED"
     message = "This operation is not supported"
 
 
 class ContentTypeNotSupported(A2AError):
-    """A media type, of a part or of the request, that the agent does not take."""
+    """A media type, of a message's part, that the agent does not take (§3.3.2)."""
 
     code, http, status = -32005, 400, "INVALID_ARGUMENT"
     reason = "CONTENT_TYPE_NOT_SUPPORTED"
+    before: ClassVar[tuple[int, str] | None] = (415, "INVALID_ARGUMENT")
     message = "This content type is not supported"
+
+
+class MediaTypeNotSupported(ContentTypeNotSupported):
+    """The request's own media type is not JSON. Always HTTP 415, which is HTTP's word for it."""
+
+    http, edge, before = 415, True, None
+    message = "The request's Content-Type is not supported"
 
 
 class InvalidAgentResponse(A2AError):
     """The agent broke the rules of the protocol."""
 
     code, http, status, reason = -32006, 500, "INTERNAL", "INVALID_AGENT_RESPONSE"
+    before = 502, "INTERNAL"
     message = "The agent gave an invalid response"
 
 
@@ -207,6 +243,7 @@ class VersionNotSupported(A2AError):
     """A version of A2A that is not spoken here (§3.6.2)."""
 
     code, http, status, reason = -32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"
+    before = 400, "UNIMPLEMENTED"
     message = "This A2A version is not supported"
 
 
@@ -214,6 +251,7 @@ class Unauthenticated(A2AError):
     """No credentials, or bad ones. Always HTTP 401, in every binding (§7.4)."""
 
     code, http, status, reason = -32040, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"
+    edge = True
     message = "Authentication required"
 
 
@@ -221,6 +259,7 @@ class PermissionDenied(A2AError):
     """Known, and not allowed this kind of operation. Always HTTP 403."""
 
     code, http, status, reason = -32041, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"
+    edge = True
     message = "Permission denied"
 
 
@@ -228,6 +267,7 @@ class RateLimited(A2AError):
     """Too many requests. Always HTTP 429."""
 
     code, http, status, reason = -32042, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED"
+    edge = True
     message = "Too many requests; try again later"
     temporary = True
 
@@ -236,6 +276,7 @@ class Unavailable(A2AError):
     """The server cannot answer now. Always HTTP 503."""
 
     code, http, status, reason = -32043, 503, "UNAVAILABLE", "UNAVAILABLE"
+    edge = True
     message = "The service is unavailable at the moment; try again later"
     temporary = True
 
@@ -253,12 +294,14 @@ ERRORS: tuple[type[A2AError], ...] = (
     PayloadTooLarge,
     MethodNotFound,
     MethodNotImplemented,
+    VerbNotAllowed,
     InvalidParams,
     TaskNotFound,
     TaskNotCancelable,
     PushNotificationNotSupported,
     UnsupportedOperation,
     ContentTypeNotSupported,
+    MediaTypeNotSupported,
     InvalidAgentResponse,
     ExtendedAgentCardNotConfigured,
     ExtensionSupportRequired,

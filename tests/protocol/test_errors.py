@@ -15,12 +15,14 @@ InvalidRequest                  -32600  400  INVALID_ARGUMENT     INVALID_REQUES
 PayloadTooLarge                 -32600  413  INVALID_ARGUMENT     PAYLOAD_TOO_LARGE
 MethodNotFound                  -32601  404  NOT_FOUND            METHOD_NOT_FOUND
 MethodNotImplemented            -32601  501  UNIMPLEMENTED        METHOD_NOT_IMPLEMENTED
+VerbNotAllowed                  -32601  405  UNIMPLEMENTED        VERB_NOT_ALLOWED
 InvalidParams                   -32602  400  INVALID_ARGUMENT     INVALID_PARAMS
 TaskNotFound                    -32001  404  NOT_FOUND            TASK_NOT_FOUND
 TaskNotCancelable               -32002  400  FAILED_PRECONDITION  TASK_NOT_CANCELABLE
 PushNotificationNotSupported    -32003  400  FAILED_PRECONDITION  PUSH_NOTIFICATION_NOT_SUPPORTED
 UnsupportedOperation            -32004  400  FAILED_PRECONDITION  UNSUPPORTED_OPERATION
 ContentTypeNotSupported         -32005  400  INVALID_ARGUMENT     CONTENT_TYPE_NOT_SUPPORTED
+MediaTypeNotSupported           -32005  415  INVALID_ARGUMENT     CONTENT_TYPE_NOT_SUPPORTED
 InvalidAgentResponse            -32006  500  INTERNAL             INVALID_AGENT_RESPONSE
 ExtendedAgentCardNotConfigured  -32007  400  FAILED_PRECONDITION  EXTENDED_AGENT_CARD_NOT_CONFIGURED
 ExtensionSupportRequired        -32008  400  FAILED_PRECONDITION  EXTENSION_SUPPORT_REQUIRED
@@ -37,6 +39,30 @@ ROWS = [tuple(line.split()) for line in TABLE.strip().splitlines()]
 def test_the_table() -> None:
     built = [(e.__name__, str(e.code), str(e.http), e.status, e.reason) for e in ERRORS]
     assert built == ROWS
+
+
+# Where §5.4 of 1.0.0 differs.
+BEFORE = {
+    "TaskNotCancelable": (409, "FAILED_PRECONDITION"),
+    "PushNotificationNotSupported": (400, "UNIMPLEMENTED"),
+    "UnsupportedOperation": (400, "UNIMPLEMENTED"),
+    "ContentTypeNotSupported": (415, "INVALID_ARGUMENT"),
+    "InvalidAgentResponse": (502, "INTERNAL"),
+    "VersionNotSupported": (400, "UNIMPLEMENTED"),
+}
+
+
+def test_the_table_of_1_0_0() -> None:
+    for error in ERRORS:
+        now = (error.http, error.status)
+        assert error().statuses("1.0.1") == now
+        assert error().statuses("1.0.0") == BEFORE.get(error.__name__, now)
+
+
+def test_what_keeps_its_http_status_over_json_rpc() -> None:
+    edge = {error.http for error in ERRORS if error.edge}
+    assert edge == {401, 403, 405, 413, 415, 429, 503}
+    assert not {error.http for error in ERRORS if not error.edge} & edge
 
 
 def test_the_tuple_holds_every_class_that_can_be_raised() -> None:

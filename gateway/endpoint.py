@@ -1,0 +1,196 @@
+"""What the bindings of a gateway share: how a call is answered, whatever it is spoken in.
+
+Promises one answer to each call: a result, a stream, or an error of the protocol with its status;
+and that a stream which cannot begin is an error, not a stream. Plain ASGI: this is the path every
+call takes, and a framework's request machinery costs more than all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from typing import TypeAlias
+
+from starlette.types import Receive, Scope, Send
+
+from switchroom.gateway.body import CLOSE, ClientLeft, read_body
+from switchroom.gateway.context import read_context
+from switchroom.gateway.dispatch import (
+    Answer,
+    Event,
+    RequestHandler,
+    Result,
+    activated,
+    as_fault,
+    dispatch,
+)
+from switchroom.gateway.sse import SSE_HEADERS, EventStreams
+from switchroom.gateway.wire import Wire
+from switchroom.protocol.card import AgentCard
+from switchroom.protocol.errors import A2AError, ErrorTable, InvalidParams, Unavailable
+from switchroom.protocol.methods import Method
+from switchroom.protocol.model import Json
+
+__all__ = ["Call", "Endpoint", "Reply"]
+
+Reply: TypeAlias = tuple[int, list[tuple[bytes, bytes]], bytes]
+"""Status, headers and body."""
+
+
+class Call(ABC):
+    """What is known of one call so far: enough to answer it, whatever goes wrong.
+
+    It lives as long as its stream does, so it holds neither body nor params.
+    """
+
+    __slots__ = ("extensions", "receive", "request_id", "row", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.row: Method | None = None
+        self.request_id = ""
+        self.extensions: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def wire(self) -> Wire:
+        """What it is answered in; 1.0 until a version is known."""
+
+    @property
+    def before(self) -> bytes:
+        """What stands before each event of a stream."""
+        return b""
+
+    @property
+    def after(self) -> bytes:
+        """What stands after it."""
+        return b""
+
+    @abstractmethod
+    async def answer(self) -> Answer:
+        """Read the request and have it answered; what goes wrong is raised."""
+
+    @abstractmethod
+    def success(self, result: Result) -> Reply:
+        """The answer with this result."""
+
+    @abstractmethod
+    def failure(self, error: BaseException) -> Reply:
+        """The answer that tells the client of `error`; in a stream, its body is the last event."""
+
+    def refusal(self, error: BaseException) -> Reply:
+        """The same where it is the whole answer."""
+        return self.failure(error)
+
+    def fault(self, error: BaseException) -> A2AError:
+        """The error that the client may see, in the words of its version."""
+        name = self.row.name if self.row is not None else ""
+        fault = as_fault(error, method=name, request_id=self.request_id)
+        return fault if self.row is None else self.wire.fault(self.row, fault)
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of every answer."""
+        headers = [
+            (b"a2a-version", self.wire.version.encode()),
+            (b"x-request-id", self.request_id.encode()),
+        ]
+        if self.extensions:
+            headers.append((b"a2a-extensions", ", ".join(self.extensions).encode("latin-1")))
+        return headers
+
+
+class Endpoint:
+    """Answers the calls of all bindings of one gateway."""
+
+    def __init__(
+        self,
+        *,
+        card: AgentCard,
+        streams: EventStreams,
+        draining: asyncio.Event,
+        body_limit: int,
+        error_table: ErrorTable,
+        handler: RequestHandler | None = None,
+    ) -> None:
+        """`body_limit` in bytes. Without a `handler` yet, calls are answered Unavailable."""
+        self.handler = handler
+        self.error_table: ErrorTable = error_table
+        self._card = card
+        self._streams = streams
+        self._draining = draining
+        self._body_limit = body_limit
+
+    async def serve(self, call: Call, send: Send) -> None:
+        """Answer one call."""
+        try:
+            answer = await call.answer()
+            if isinstance(answer, AsyncIterator):
+                await self._stream(answer, call, send)
+                return
+            status, headers, body = call.success(answer)
+        except ClientLeft:
+            return
+        except Exception as error:
+            status, headers, body = call.refusal(error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this request, but something the handler waited for, was cancelled.
+            status, headers, body = call.refusal(error)
+        headers.append((b"content-length", b"%d" % len(body)))
+        if self._draining.is_set():
+            headers.append(CLOSE)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def read(self, call: Call, headers: dict[bytes, bytes]) -> bytes:
+        """The body of a call. Raises what `read_body` raises."""
+        return await read_body(headers, call.receive, limit=self._body_limit)
+
+    async def ask(self, call: Call, params: Json | None, headers: dict[bytes, bytes]) -> Answer:
+        """The handler's answer to a call whose row and wire are known; `params` are of the wire."""
+        assert call.row is not None
+        call.row, asked = call.wire.request(call.row, params)
+        context = read_context(
+            headers,
+            raw_headers=call.scope["headers"],
+            version=call.wire.version,
+            tenant=_tenant(asked),
+            request_id=call.request_id,
+        )
+        call.extensions = activated(context, self._card)
+        if self.handler is None:
+            raise Unavailable("This gateway is starting; try again", retry_after=1)
+        return await dispatch(
+            self.handler,
+            call.row,
+            asked,
+            context,
+            card=self._card,
+            draining=self._draining.is_set(),
+        )
+
+    async def _stream(self, source: AsyncIterator[Event], call: Call, send: Send) -> None:
+        assert call.row is not None
+        await self._streams.serve(
+            call.wire.stream(call.row, source),
+            before=call.before,
+            after=call.after,
+            error=lambda error: call.failure(error)[2],
+            headers=[*SSE_HEADERS, *call.headers],
+            receive=call.receive,
+            send=send,
+        )
+
+
+def _tenant(params: Json | None) -> str:
+    tenant = params.get("tenant") if params else None
+    if tenant is None:
+        return ""
+    if not isinstance(tenant, str):
+        raise InvalidParams(violations=[("tenant", "is not a string")])
+    return tenant
