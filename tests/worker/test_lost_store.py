@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from switchroom.agent import Event, Run
 from switchroom.protocol.model import Json
+from switchroom.store.commit import StoreUnavailable
 from switchroom.store.leased import LeasedJob
 from switchroom.store.scripts import command
 from switchroom.worker.reconcile import Reconciler
+from tests.support.faults import Cut, How
 from tests.support.house import Gateway, House, WorkerOf, message, text
 from tests.support.wait import wait_until
 from tests.worker.test_reconcile import due
@@ -183,3 +186,58 @@ async def test_what_no_queue_knows_of_a_dead_workers_runs_is_found_the_second_ti
     await house.state(task["id"], COMPLETED)
     assert second.attempts == {2}
     first.go.set()
+
+
+@pytest.mark.parametrize("how", ["before", "between", "lost"])
+async def test_putting_a_job_back_cut_at_any_step(house: House, how: How) -> None:
+    agent = Silent()
+    gateway = await house.gateway()
+    worker = await house.worker(agent, lease=0.9, redis_timeout=0.8)
+    task = await gateway.send("hi", returnImmediately=True)
+    await wait_until(lambda: agent.runs, what="it has begun")
+    keys, job = gateway.store.keys.queue, f"run:{task['id']}:1"
+    lost = (keys.queue, keys.running, f"arq:job:{job}", f"arq:in-progress:{job}")
+
+    async def held() -> bool:
+        found = await gateway.store.commit(*(command("EXISTS", key) for key in lost))
+        return found == [1, 1, 1, 1] and job in worker.leased.owned
+
+    # The first is the renewal that finds it gone, the second what puts it back.
+    for at in (1, 2):
+        await gateway.store.commit(command("DEL", *lost))
+        cut = Cut(worker.store.leases, at=at, how=how)
+        await wait_until(lambda c=cut: c.hit, what="it was cut")  # type: ignore[misc]
+        await wait_until(held, what="it holds its job again")
+        cut.heal()
+    agent.go.set()
+    await house.state(task["id"], COMPLETED)
+    assert agent.attempts == {1}
+
+
+@pytest.mark.parametrize("how", ["before", "between", "lost"])
+async def test_the_reconcilers_two_looks_cut_at_any_step(house: House, how: How) -> None:
+    held = Silent()
+    gateway = await house.gateway()
+    store, elsewhere = gateway.store, (await house.gateway()).store
+    reconciler = Reconciler(elsewhere, house.settings)
+    worker = await house.worker(held)
+    task = await gateway.send("hi", returnImmediately=True)
+    await wait_until(lambda: held.runs, what="it has begun")
+    await worker.kill()
+    keys, job = store.keys.queue, f"run:{task['id']}:1"
+    for at in range(1, 20):
+        await store.commit(command("DEL", keys.queue, keys.running, f"arq:job:{job}"))
+        await store.commit(command("ZADD", store.keys.open, 1, task["id"]))
+        cut, looks = Cut(elsewhere.commit, at=at, how=how), 0
+        while await store.queue.is_queued([(task["id"], 1)]) != [True]:
+            looks += 1
+            with suppress(StoreUnavailable):
+                await reconciler.look()
+            await due(store, task["id"])
+        cut.heal()
+        assert 2 <= looks <= 4
+        if not cut.hit:
+            break
+    else:
+        raise AssertionError("it never passed uncut")
+    held.go.set()
