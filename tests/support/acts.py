@@ -28,6 +28,7 @@ __all__ = [
     "append",
     "begin",
     "chunk",
+    "due",
     "entries_of",
     "follow_up",
     "intact",
@@ -36,6 +37,7 @@ __all__ = [
     "new_id",
     "new_task",
     "open_run",
+    "open_tasks",
     "pages",
     "send_of",
     "settled",
@@ -295,3 +297,20 @@ def _refolded(view: TaskView, entries: Sequence[Entry], *, anew: bool) -> Json:
 async def settled(store: Store) -> None:
     """Returns when what was sent `soon` has been done."""
     await wait_until(lambda: store.commit._sender is None, what="the lane is empty")
+
+
+# -- the reconciler's time
+
+
+async def due(store: Store, *task_ids: str) -> None:
+    """The reconciler's time to look at these tasks has come. What said "seen absent once" stays."""
+    for task_id in task_ids:
+        (score,) = await store.commit(command("ZSCORE", store.keys.open, task_id))
+        seen = float(score) % 1
+        await store.commit(command("ZADD", store.keys.open, str(1 + seen), task_id))
+
+
+async def open_tasks(store: Store) -> dict[str, float]:
+    """The tasks that the reconciler will look at again, and when."""
+    (rows,) = await store.commit(command("ZRANGE", store.keys.open, 0, -1, "WITHSCORES"))
+    return {i.decode(): float(s) for i, s in zip(rows[::2], rows[1::2], strict=True)}

@@ -29,7 +29,18 @@ from switchroom.worker.run import Runner
 from tests.support.gateways import card_of
 from tests.support.wait import wait_until
 
-__all__ = ["Gateway", "House", "Item", "Stream", "WorkerOf", "house_of", "message", "quick", "text"]
+__all__ = [
+    "Gateway",
+    "House",
+    "Item",
+    "Stream",
+    "WorkerOf",
+    "house_of",
+    "message",
+    "quick",
+    "said",
+    "text",
+]
 
 _HANGS = 20
 """Seconds after which a call has failed to answer; decides nothing else."""
@@ -65,6 +76,12 @@ def text(task: Json) -> str:
     return "".join(
         part.get("text", "") for artifact in task.get("artifacts", ()) for part in artifact["parts"]
     )
+
+
+def said(task: Json) -> str:
+    """The text of the task's status message."""
+    found: str = task["status"]["message"]["parts"][0]["text"]
+    return found
 
 
 class Item(NamedTuple):

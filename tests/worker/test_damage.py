@@ -13,12 +13,12 @@ from switchroom.agent import Event, Run
 from switchroom.store import Store
 from switchroom.store.scripts import command
 from switchroom.worker.reconcile import Reconciler
+from tests.support.acts import due, open_tasks
+from tests.support.agents import Held
 from tests.support.damage import Damage, field, garbled_entry, lost_log, no_hash, no_log
 from tests.support.faults import Cut, How
-from tests.support.house import Gateway, House, message, text
+from tests.support.house import Gateway, House, message, said, text
 from tests.support.wait import wait_until
-from tests.worker.test_reconcile import due, open_tasks
-from tests.worker.test_run import Held, said
 
 WORKING, COMPLETED = "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
 FAILED, ASKS = "TASK_STATE_FAILED", "TASK_STATE_INPUT_REQUIRED"

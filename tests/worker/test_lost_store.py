@@ -15,10 +15,10 @@ from switchroom.store.commit import StoreUnavailable
 from switchroom.store.leased import LeasedJob
 from switchroom.store.scripts import command
 from switchroom.worker.reconcile import Reconciler
+from tests.support.acts import due
 from tests.support.faults import Cut, How
 from tests.support.house import Gateway, House, WorkerOf, message, text
 from tests.support.wait import wait_until
-from tests.worker.test_reconcile import due
 
 WORKING, COMPLETED = "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
 CANCELED = "TASK_STATE_CANCELED"

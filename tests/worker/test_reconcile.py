@@ -14,6 +14,7 @@ from switchroom.protocol.errors import Unavailable
 from switchroom.store import Store
 from switchroom.store.scripts import Call, command
 from switchroom.worker.reconcile import Reconciler
+from tests.support.acts import due, open_tasks
 from tests.support.faults import Cut
 from tests.support.house import Gateway, House, message
 from tests.support.wait import wait_until
@@ -28,20 +29,6 @@ async def agent(run: Run) -> AsyncIterator[Event]:
         yield run.ask("Which?")
     else:
         yield run.text
-
-
-async def due(store: Store, *task_ids: str) -> None:
-    """The reconciler's time to look at these tasks has come. What said "seen absent once" stays."""
-    for task_id in task_ids:
-        (score,) = await store.commit(command("ZSCORE", store.keys.open, task_id))
-        seen = float(score) % 1
-        await store.commit(command("ZADD", store.keys.open, str(1 + seen), task_id))
-
-
-async def open_tasks(store: Store) -> dict[str, float]:
-    """The tasks that the reconciler will look at again, and when."""
-    (rows,) = await store.commit(command("ZRANGE", store.keys.open, 0, -1, "WITHSCORES"))
-    return {i.decode(): float(s) for i, s in zip(rows[::2], rows[1::2], strict=True)}
 
 
 async def forget_job(store: Store, task_id: str, turn: int = 1) -> None:

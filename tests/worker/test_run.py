@@ -18,38 +18,15 @@ from switchroom.protocol.model import Json
 from switchroom.settings import Settings
 from switchroom.store.scripts import command
 from switchroom.worker.main import serve
+from tests.support.agents import Held
 from tests.support.faults import Cut, How
-from tests.support.house import House, WorkerOf, house_of, message, quick, text
+from tests.support.house import House, WorkerOf, house_of, message, quick, said, text
 from tests.support.redis import running_server
 from tests.support.wait import wait_until
 
 SUBMITTED, WORKING = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"
 COMPLETED, FAILED = "TASK_STATE_COMPLETED", "TASK_STATE_FAILED"
 CANCELED, ASKS = "TASK_STATE_CANCELED", "TASK_STATE_INPUT_REQUIRED"
-
-
-def said(task: Json) -> str:
-    """The text of the task's status message."""
-    found: str = task["status"]["message"]["parts"][0]["text"]
-    return found
-
-
-class Held:
-    """An agent that says `a`, waits until the test lets it go on, and says `b`."""
-
-    def __init__(self) -> None:
-        self.go = asyncio.Event()
-        self.attempts: list[int] = []
-        self.cleaned = 0
-
-    async def __call__(self, run: Run) -> AsyncIterator[Event]:
-        self.attempts.append(run.attempt)
-        try:
-            yield "a"
-            await self.go.wait()
-            yield "b"
-        finally:
-            self.cleaned += 1
 
 
 # -- the beginning
