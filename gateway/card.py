@@ -69,10 +69,13 @@ class CardSource:
         """The card with this server's interfaces. A signed card stays as it was signed."""
         if self.card.signatures:
             return self.card
-        interface = AgentInterface(
-            url=f"{base_url.rstrip('/')}/", protocol_binding="JSONRPC", protocol_version="1.0"
-        )
-        return self.card.model_copy(update={"supported_interfaces": [interface]})
+        base = base_url.rstrip("/")
+        interfaces = [
+            AgentInterface(url=url, protocol_binding=binding, protocol_version="1.0")
+            # To the second one paths are appended, by some clients as they are.
+            for binding, url in (("JSONRPC", f"{base}/"), ("HTTP+JSON", base))
+        ]
+        return self.card.model_copy(update={"supported_interfaces": interfaces})
 
     async def respond(self, request: Request) -> Response:
         """The endpoint of GET `CARD_PATH`: 200, or 304 for a client that has this card."""

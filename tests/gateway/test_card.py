@@ -183,7 +183,12 @@ class TestServed:
                     "url": "https://agents.example.com/echo/",
                     "protocolBinding": "JSONRPC",
                     "protocolVersion": "1.0",
-                }
+                },
+                {
+                    "url": "https://agents.example.com/echo",
+                    "protocolBinding": "HTTP+JSON",
+                    "protocolVersion": "1.0",
+                },
             ]
 
     async def test_else_where_the_request_came_to(self, folder: Path) -> None:
@@ -191,7 +196,7 @@ class TestServed:
         spec = written(folder / "a.json", CARD | {"supportedInterfaces": stale})
         source = load_card(spec, Settings())
         async with client(source, "http://other:9000") as http:
-            (interface,) = (await http.get(CARD_PATH)).json()["supportedInterfaces"]
+            interface, _ = (await http.get(CARD_PATH)).json()["supportedInterfaces"]
         assert interface["url"] == "http://other:9000/"
         assert interface["protocolBinding"] == "JSONRPC"
 
@@ -209,7 +214,7 @@ class TestServed:
             "server": ("127.0.0.1", 8000),
         }
         answer = await load_card(None, Settings()).respond(Request(scope))
-        (interface,) = json.loads(answer.body)["supportedInterfaces"]
+        interface, _ = json.loads(answer.body)["supportedInterfaces"]
         assert interface["url"] == "http://127.0.0.1:8000/"
 
     async def test_otherwise_as_it_was_written(self, folder: Path) -> None:

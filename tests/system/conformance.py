@@ -57,7 +57,7 @@ def _asks_for(kit: Path, url: str) -> list[str]:
     """The arguments that have the kit try all it has over HTTP."""
     if "--sut-url" in (kit / "run_tck.py").read_text():
         return ["--sut-url", f"{url}/", "--category", "all", "--transports", "jsonrpc,rest"]
-    return ["--sut-host", url, "--transport", "jsonrpc"]
+    return ["--sut-host", url, "--transport", "jsonrpc,http_json"]
 
 
 async def _run(kit: Path, python: str, target: str, card: str, extra: list[str]) -> int:
