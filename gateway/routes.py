@@ -58,7 +58,9 @@ class Routes:
                 if "{" not in route.path and not before:
                     self._plain[route.path] = Found(route, {})
                     continue
-                pattern = before + re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path))
+                pattern = before + re.sub(
+                    r"\\{(\w+)\\}", r"(?P<\1>[^/:][^/]*)", re.escape(route.path)
+                )
                 slashes = route.path.count("/") + bool(before)
                 self._patterns.setdefault(slashes, []).append((re.compile(pattern), route))
 
