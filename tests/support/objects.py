@@ -41,12 +41,12 @@ parts = st.builds(lambda content, more: {**content, **more}, contents, descripti
 some_parts = st.lists(parts, min_size=1, max_size=3)
 
 
-def messages(roles: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[Json]:
+def messages(*roles: str) -> st.SearchStrategy[Json]:
     """Messages, of users and of agents unless `roles` says whose."""
     return objects(
         {
             "messageId": ids,
-            "role": roles or st.sampled_from([str(Role.USER), str(Role.AGENT)]),
+            "role": st.sampled_from(roles or [str(Role.USER), str(Role.AGENT)]),
             "parts": some_parts,
         },
         {
