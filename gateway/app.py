@@ -30,12 +30,13 @@ from switchroom.gateway.endpoint import Endpoint
 from switchroom.gateway.handlers import DistributedHandler
 from switchroom.gateway.health import health_routes
 from switchroom.gateway.jsonrpc import JsonRpc
+from switchroom.gateway.openapi import OPENAPI_PATH, encoded
 from switchroom.gateway.rest import Rest
 from switchroom.gateway.sse import EventStreams
 from switchroom.gateway.wire import CoreRestWire
 from switchroom.importing import ImportFailed, import_object
 from switchroom.protocol.card import AgentCard
-from switchroom.protocol.errors import A2AError, MethodNotFound, VerbNotAllowed
+from switchroom.protocol.errors import A2AError, ErrorTable, MethodNotFound, VerbNotAllowed
 from switchroom.settings import Settings, SettingsError
 from switchroom.store import Store
 
@@ -54,7 +55,7 @@ def create_app(
     card: AgentCard | CardSource | None = None,
     store: Store | None = None,
 ) -> FastAPI:
-    """A gateway: JSON-RPC at /, HTTP+JSON beside it, the card, /livez and /readyz.
+    """A gateway: JSON-RPC at /, HTTP+JSON beside it, the card, /openapi.json, /livez, /readyz.
 
     `handler` replaces ours, as the setting of that name does; `card` the one that the settings
     name. A `store` that is given stays open; otherwise the lifespan opens and closes one, if the
@@ -135,6 +136,7 @@ def create_app(
         Route("/", rpc, methods=["POST"], name="jsonrpc"),
         Route(CARD_PATH, card.respond),
         *health_routes(ready=ready, draining=draining),
+        Route(OPENAPI_PATH, partial(_openapi, table=settings.error_table)),
         rest,
     ]
     app.state.draining = draining
@@ -176,6 +178,11 @@ def _no_handler(spec: str, found: str) -> SettingsError:
         f"SWITCHROOM_HANDLER is {spec!r}: {found}; it should be an object with that coroutine, "
         "or a class of such that takes nothing or (store, settings)."
     )
+
+
+async def _openapi(request: Request, *, table: ErrorTable) -> Response:
+    headers = {"cache-control": "public, max-age=300", "x-content-type-options": "nosniff"}
+    return Response(encoded(table), media_type="application/json", headers=headers)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -37,12 +37,15 @@ from pydantic import (
     FailFast,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
     Strict,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 __all__ = [
@@ -88,12 +91,23 @@ class Named(StrEnum):
     ) -> CoreSchema:
         return _enum_schema(cls, first=0)
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"type": "string", "enum": [str(member) for member in cls]}
+
 
 class _Specified:
     def __get_pydantic_core_schema__(
         self, source: type[Named], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         return _enum_schema(source, first=1)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"type": "string", "enum": schema["metadata"]["names"]}
 
 
 N = TypeVar("N", bound=Named)
@@ -123,7 +137,9 @@ def _enum_schema(enum: type[Named], *, first: int) -> CoreSchema:
         return found
 
     return core_schema.no_info_plain_validator_function(
-        read, serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="json")
+        read,
+        metadata={"names": list(by_name)},
+        serialization=core_schema.plain_serializer_function_ser_schema(str, when_used="json"),
     )
 
 
@@ -271,7 +287,7 @@ def _struct(value: object) -> Any:
 # surrogates, which it would otherwise let pass.
 _ANY_LENGTH = MaxLen(2**40)
 
-Text: TypeAlias = Annotated[str, Strict(), _ANY_LENGTH]
+Text: TypeAlias = Annotated[str, Strict(), _ANY_LENGTH, WithJsonSchema({"type": "string"})]
 """Any string, the empty one included."""
 Id: TypeAlias = Annotated[str, Strict(), MinLen(1)]
 """A string that must say something."""
@@ -282,14 +298,20 @@ Int32: TypeAlias = Annotated[
     int, Field(strict=True, ge=-(2**31), le=2**31 - 1), BeforeValidator(_int32)
 ]
 Count: TypeAlias = Annotated[Int32, Field(ge=0)]
-Struct: TypeAlias = Annotated[Json, PlainValidator(_struct)]
+Struct: TypeAlias = Annotated[Json, PlainValidator(_struct), WithJsonSchema({"type": "object"})]
 """Free-form JSON object, kept as it is."""
 Value: TypeAlias = Annotated[Any, PlainValidator(_json)]
 Base64: TypeAlias = Annotated[
-    bytes, PlainValidator(_bytes), PlainSerializer(_base64, return_type=str, when_used="json")
+    bytes,
+    PlainValidator(_bytes),
+    PlainSerializer(_base64, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
 ]
 Moment: TypeAlias = Annotated[
-    datetime, PlainValidator(_moment), PlainSerializer(_rfc3339, return_type=str, when_used="json")
+    datetime,
+    PlainValidator(_moment),
+    PlainSerializer(_rfc3339, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 """A time, aware and in UTC once it is read."""
 
@@ -336,6 +358,16 @@ class OneOf(Model):
 
     _members: ClassVar[frozenset[str]] = frozenset()
     """The names of the members; empty means all fields."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        described = handler(schema)
+        members = [n for n in cls.model_fields if n in (cls._members or cls.model_fields)]
+        choice = [{"required": [to_camel(name)]} for name in members]
+        handler.resolve_ref_schema(described)["oneOf"] = choice
+        return described
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
