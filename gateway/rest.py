@@ -105,7 +105,8 @@ class _Call(Call):
             body = await self._rest.endpoint.read(self, headers)
             params = parse_object(body) if body else {}
         else:
-            params = _queried(self.row.params, query) if query else {}
+            proto = route.version == "0.3"
+            params = _queried(self.row.params, query, proto=proto) if query else {}
         return await self._rest.endpoint.ask(self, _with(params, fields), headers)
 
     def success(self, result: Result) -> Reply:
@@ -129,12 +130,13 @@ def _with(params: Json, fields: Mapping[str, str]) -> Json:
     return params
 
 
-def _queried(model: type[Model], query: bytes) -> Json:
+def _queried(model: type[Model], query: bytes, *, proto: bool) -> Json:
     """The fields of `model` that a query names, as JSON would have them (§11.5).
 
     Numbers, enums and times may be strings in ProtoJSON. Other parameters are ignored.
+    proto: whether a field's name in the proto is one too.
     """
-    kinds = _kinds(model)
+    kinds = _kinds(model, proto=proto)
     params: Json = {}
     try:
         pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
@@ -152,9 +154,11 @@ def _queried(model: type[Model], query: bytes) -> Json:
 
 
 @lru_cache
-def _kinds(model: type[Model]) -> dict[str, type]:
+def _kinds(model: type[Model], *, proto: bool) -> dict[str, type]:
     """For each field by its JSON name: bool, list, or str for all that may be told as a string."""
-    return {to_camel(name): _kind(field.annotation) for name, field in model.model_fields.items()}
+    kinds = {name: _kind(field.annotation) for name, field in model.model_fields.items()}
+    named = {to_camel(name): kind for name, kind in kinds.items()}
+    return {**kinds, **named} if proto else named
 
 
 def _kind(annotation: Any) -> type:

@@ -259,6 +259,20 @@ async def test_a_conversation_goes_on_on_another_wire(
     assert [each["parts"][0]["text"] for each in again["history"]] == ["this"]
 
 
+@pytest.mark.parametrize("name", ["historyLength", "history_length"])
+async def test_the_history_of_a_query_by_either_name(wires: list[Wire], name: str) -> None:
+    """The conformance kit of 0.3 says it as the proto does."""
+    old = wires[WIRES.index("0.3 REST")]
+    asked = await old.send(message("ask"))
+    await old.send(message("this", taskId=asked["id"]))
+    for length, texts in (("1", ["this"]), ("0", ["ask", "What more?", "this"])):
+        response = await old.http.get(f"/v1/tasks/{asked['id']}", params={name: length})
+        history = response.json()["history"]
+        assert [each["content"][0]["text"] for each in history] == texts
+    refused = await old.http.get(f"/v1/tasks/{asked['id']}", params={name: "-1"})
+    assert (refused.status_code, refused.json()["code"]) == (400, -32602)
+
+
 @pairs
 async def test_a_task_is_cancelled_on_another_wire(
     app: Any, one: str, other: str, agent: Agent
