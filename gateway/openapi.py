@@ -27,10 +27,31 @@ OPENAPI_PATH = "/openapi.json"
 
 _SCHEMAS = "#/components/schemas/"
 _MEDIA_TYPES = ("application/json", "application/a2a+json")
-_STREAM = (
-    "Server-sent events. The data of each is a StreamResponse; one named `error`, the last, is an "
-    "Error."
-)
+_STREAM: Json = {
+    "description": "Server-sent events; the schema is that of one. An `error` is the last.",
+    "content": {
+        "text/event-stream": {
+            "schema": {
+                "type": "object",
+                "required": ["data"],
+                "properties": {
+                    "id": {"type": "string", "description": "Its position, for Last-Event-ID."},
+                    "event": {"type": "string", "enum": ["message", "error"]},
+                    "data": {
+                        "type": "string",
+                        "contentMediaType": "application/json",
+                        "contentSchema": {
+                            "anyOf": [
+                                {"$ref": _SCHEMAS + "StreamResponse"},
+                                {"$ref": _SCHEMAS + "Error"},
+                            ]
+                        },
+                    },
+                },
+            }
+        }
+    },
+}
 _HEADERS: dict[str, Json] = {
     "A2A-Version": {
         "description": "Without it a request speaks 0.3, which has other paths.",
@@ -111,7 +132,7 @@ def _operations(route: Route, schemas: Json, *, tenant: bool) -> Iterator[tuple[
             {
                 "operationId": name + ("OfTenant" if tenant else ""),
                 "parameters": list(_parameters(route, verb, method, schemas, tenant=tenant)),
-                **_body(route, verb, method, schemas),
+                **_body(route, verb, method, schemas, tenant=tenant),
                 "responses": {"200": _success(method)},
             },
         )
@@ -139,25 +160,24 @@ def _in(place: str, name: str, schema: Json) -> Json:
     return {"name": name, "in": place, **required, "schema": schema}
 
 
-def _body(route: Route, verb: str, method: Method, schemas: Json) -> Json:
+def _body(route: Route, verb: str, method: Method, schemas: Json, *, tenant: bool) -> Json:
     if verb != "POST":
         return {}
     name = method.params.__name__
+    whole, path = schemas[name], ("/{tenant}" if tenant else "") + route.path
+    required = [field for field in whole.get("required", ()) if f"{{{field}}}" not in path]
     schema: Json = {"$ref": _SCHEMAS + name}
-    required = list(schemas[name].get("required", ()))
-    if "{" in route.path:  # what the path says, the body need not
-        required = [field for field in required if f"{{{field}}}" not in route.path]
-        said = schemas[name]["properties"].items()
-        rest = {field: each for field, each in said if f"{{{field}}}" not in route.path}
-        schema = {**schemas[name], "properties": rest, "required": required}
+    if "{" in path:  # what the path says, the body need not
+        said = whole["properties"].items()
+        rest = {field: each for field, each in said if f"{{{field}}}" not in path}
+        schema = {**whole, "properties": rest, "required": required}
     content = {media_type: {"schema": schema} for media_type in _MEDIA_TYPES}
     return {"requestBody": {"content": content, "required": bool(required)}}
 
 
 def _success(method: Method) -> Json:
     if method.stream:
-        content: Json = {"text/event-stream": {"schema": {"type": "string"}}}
-        return {"description": _STREAM, "content": content}
+        return _STREAM
     result = method.result.__name__ if method.result else None
     schema = {"$ref": _SCHEMAS + result} if result else {"type": "object", "maxProperties": 0}
     content = {media_type: {"schema": schema} for media_type in _MEDIA_TYPES}

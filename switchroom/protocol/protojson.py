@@ -171,6 +171,9 @@ def _bytes(value: object) -> bytes:
 _TO_STANDARD = str.maketrans("-_", "+/")
 
 
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+
 def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode("ascii")
 
@@ -305,7 +308,7 @@ Base64: TypeAlias = Annotated[
     bytes,
     PlainValidator(_bytes),
     PlainSerializer(_base64, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64", "pattern": _BASE64}),
 ]
 Moment: TypeAlias = Annotated[
     datetime,
