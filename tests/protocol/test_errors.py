@@ -8,6 +8,7 @@ import pytest
 
 from switchroom.protocol import errors
 from switchroom.protocol.errors import ERRORS, A2AError, InvalidParams, TaskNotFound
+from tests.protocol.errors_page import PAGE, page
 
 TABLE = """
 ParseError                      -32700  400  INVALID_ARGUMENT     INVALID_REQUEST
@@ -122,3 +123,7 @@ def test_the_details_are_the_callers() -> None:
     error = TaskNotFound(metadata={"taskId": "t"})
     error.data()[0]["metadata"]["taskId"] = "other"
     assert error.metadata == {"taskId": "t"}
+
+
+def test_the_page_is_fresh() -> None:
+    assert PAGE.read_text() == page(), "run: python -m tests.protocol.errors_page"
