@@ -300,7 +300,7 @@ async def test_other_paths_and_methods_are_refused_in_json(one: Rpc) -> None:
         ("DELETE", "/", 405),
         ("POST", "/nothing", 404),
         ("GET", "/docs", 404),
-        ("GET", "/openapi.json", 404),
+        ("POST", "/openapi.json", 405),
         ("GET", "/%00%ff", 404),
         ("POST", "/livez", 405),
         ("POST", "/.well-known/agent-card.json", 405),

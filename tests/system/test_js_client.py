@@ -18,14 +18,14 @@ from tests.system.conftest import Gates
 pytestmark = [pytest.mark.requires("redis-server"), pytest.mark.requires("node")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["JSONRPC", "HTTP+JSON"])
 async def said(
-    deployed: Deployment, gates: Gates, js_clients: Path
+    request: pytest.FixtureRequest, deployed: Deployment, gates: Gates, js_clients: Path
 ) -> AsyncIterator[dict[str, Any]]:
     """What the script printed: what the client saw in each scenario."""
     with processes(js_clients) as running:
         async with proxy_over(deployed.ports) as proxy:
-            command = ("node", "client.mjs", proxy.url, str(gates.folder))
+            command = ("node", "client.mjs", proxy.url, str(gates.folder), request.param)
             script = running.start(*command, name="js", environ=environment(), cwd=js_clients)
             assert await script.ended() == 0, script.output
             assert min(proxy.served.values()) > 0
@@ -38,6 +38,10 @@ def stream_of(events: list[dict[str, Any]]) -> list[Event]:
 
 def test_it_speaks_1_0(said: dict[str, Any]) -> None:
     assert said["version"] == "1.0"
+
+
+def test_it_uses_the_binding_that_was_asked_for(said: dict[str, Any]) -> None:
+    assert ("Rest" in said["transport"]) is (said["asked"] == "HTTP+JSON")
 
 
 def test_a_blocking_send(said: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
-"""The official Python client, through a load balancer that gives each request to the next gateway:
-it finds what it expects, whoever answers.
+"""The official Python client, on each of its bindings over HTTP, through a load balancer that gives
+each request to the next gateway: it finds what it expects, whoever answers.
 """
 
 from __future__ import annotations
@@ -52,17 +52,28 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+@pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
+def binding(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+async def client_of(proxy: Proxy, http: httpx.AsyncClient, binding: str, **more: Any) -> Client:
+    config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding], **more)
+    return await create_client(proxy.url, config)
+
+
 @pytest.fixture
-async def client(proxy: Proxy, http: httpx.AsyncClient) -> AsyncIterator[Client]:
+async def client(proxy: Proxy, http: httpx.AsyncClient, binding: str) -> AsyncIterator[Client]:
     """A client that does not stream."""
-    yield await create_client(proxy.url, ClientConfig(httpx_client=http, streaming=False))
+    yield await client_of(proxy, http, binding, streaming=False)
     # Not one gateway alone: what follows from one call to the next is in the store.
     assert min(proxy.served.values()) > 0
 
 
 @pytest.fixture
-async def streaming(proxy: Proxy, http: httpx.AsyncClient) -> Client:
-    return await create_client(proxy.url, ClientConfig(httpx_client=http))
+async def streaming(proxy: Proxy, http: httpx.AsyncClient, binding: str) -> Client:
+    return await client_of(proxy, http, binding)
 
 
 def request(text: str, *, now: bool = False, **more: Any) -> SendMessageRequest:

@@ -1,15 +1,18 @@
-// What the official JavaScript client sees: run with the base URL and the folder of the gates, it
-// prints one JSON object, a member for each scenario, in the spelling of the wire.
+// What the official JavaScript client sees: run with the base URL, the folder of the gates and a
+// binding, it prints one JSON object, a member for each scenario, in the spelling of the wire.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { randomUUID } from 'node:crypto';
-import { ClientFactory } from '@a2a-js/sdk/client';
+import { ClientFactory, ClientFactoryOptions } from '@a2a-js/sdk/client';
 import {
   ListTasksRequest, ListTasksResponse, Message, SendMessageRequest, StreamResponse, Task,
 } from '@a2a-js/sdk';
 
-const [url, gates] = process.argv.slice(2);
-const client = await new ClientFactory().createFromUrl(url);
+const [url, gates, asked] = process.argv.slice(2);
+const options = { preferredTransports: [asked] };
+const client = await new ClientFactory(
+  ClientFactoryOptions.createFrom(ClientFactoryOptions.default, options),
+).createFromUrl(url);
 
 const request = (text, { now = false, ...more } = {}) =>
   SendMessageRequest.fromJSON({
@@ -114,6 +117,7 @@ const scenarios = {
   },
 };
 
-const said = { version: client.protocolVersion };
+const transport = client.transport.constructor.name;
+const said = { version: client.protocolVersion, asked, transport };
 for (const [name, scenario] of Object.entries(scenarios)) said[name] = await scenario();
 process.stdout.write(JSON.stringify(said));
