@@ -64,7 +64,9 @@ def canonical(event: Json) -> Json:
 @given(event=objects.events)
 def test_json_rpc(event: Json) -> None:
     ((member, _),) = event.items()
-    read = MODELS[member].model_validate(said(JsonRpcWire(), event))
+    told = said(JsonRpcWire(), event)
+    assert (member != "artifactUpdate") or {"append", "lastChunk"} <= set(told)
+    read = MODELS[member].model_validate(told)
     assert plain(core(read)) == plain(canonical(event))
 
 
