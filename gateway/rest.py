@@ -8,11 +8,7 @@ under /v1. Relies on `routes.py` for the paths and on `endpoint.py` for what fol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, get_args, get_origin
-from urllib.parse import parse_qsl
 
-from pydantic.alias_generators import to_camel
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
@@ -20,11 +16,12 @@ from switchroom.gateway.body import headers_of, parse_object
 from switchroom.gateway.context import UNSAID, negotiate, request_id
 from switchroom.gateway.dispatch import Answer, Result
 from switchroom.gateway.endpoint import Call, Endpoint, Reply
+from switchroom.gateway.query import queried
 from switchroom.gateway.routes import Found, Route, Routes
 from switchroom.gateway.v03.wire import RestWire
 from switchroom.gateway.wire import CoreRestWire, PathWire
 from switchroom.protocol.errors import InvalidParams, VerbNotAllowed
-from switchroom.protocol.model import Json, Model
+from switchroom.protocol.model import Json
 
 __all__ = ["Rest"]
 
@@ -106,7 +103,9 @@ class _Call(Call):
             params = parse_object(body) if body else {}
         else:
             proto = route.version == "0.3"
-            params = _queried(self.row.params, query, proto=proto) if query else {}
+            params = queried(self.row.params, query, proto=proto) if query else {}
+        if route.version == "0.3":  # which has no tenants
+            params.pop("tenant", None)
         return await self._rest.endpoint.ask(self, _with(params, fields), headers)
 
     def success(self, result: Result) -> Reply:
@@ -128,40 +127,3 @@ def _with(params: Json, fields: Mapping[str, str]) -> Json:
         raise InvalidParams(violations=[("tenant", "must be the tenant of the path")])
     params.update(fields)
     return params
-
-
-def _queried(model: type[Model], query: bytes, *, proto: bool) -> Json:
-    """The fields of `model` that a query names, as JSON would have them (§11.5).
-
-    Numbers, enums and times may be strings in ProtoJSON. Other parameters are ignored.
-    proto: whether a field's name in the proto is one too.
-    """
-    kinds = _kinds(model, proto=proto)
-    params: Json = {}
-    try:
-        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
-    except ValueError:
-        raise InvalidParams("The query is not percent-encoded UTF-8") from None
-    for name, text in pairs:
-        kind = kinds.get(name)
-        if kind is bool:
-            params[name] = {"true": True, "false": False}.get(text, text)
-        elif kind is list:
-            params.setdefault(name, []).extend(text.split(","))
-        elif kind is not None:
-            params[name] = text
-    return params
-
-
-@lru_cache
-def _kinds(model: type[Model], *, proto: bool) -> dict[str, type]:
-    """For each field by its JSON name: bool, list, or str for all that may be told as a string."""
-    kinds = {name: _kind(field.annotation) for name, field in model.model_fields.items()}
-    named = {to_camel(name): kind for name, kind in kinds.items()}
-    return {**kinds, **named} if proto else named
-
-
-def _kind(annotation: Any) -> type:
-    if annotation in (bool, list) or get_origin(annotation) is list:
-        return list if annotation is not bool else bool
-    return next((kind for each in get_args(annotation) if (kind := _kind(each)) is not str), str)

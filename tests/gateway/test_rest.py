@@ -10,15 +10,18 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from pydantic import Field
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem
+from switchroom.gateway.query import queried
 from switchroom.protocol import errors
 from switchroom.protocol.methods import METHODS
 from switchroom.protocol.model import Json
 from switchroom.protocol.params import decode
+from switchroom.protocol.protojson import Array, Flag, Model, Text
 from tests.support.gateways import V1, app_of, card_of, client_of, serving
 
 TASK = b'{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}'
@@ -232,6 +235,22 @@ async def test_a_bad_query_value(client: httpx.AsyncClient, query: str) -> None:
         assert error["details"][1]["fieldViolations"][0]["field"] == query.partition("=")[0]
 
 
+class Search(Model):
+    """Params with a repeated field, which no method of the table has."""
+
+    tags: Array[Text] = Field(default_factory=list)
+    deep_only: Flag | None = None
+
+
+def test_repeated_fields_are_repeated_or_listed() -> None:
+    assert queried(Search, b"tags=a&tags=b,c&deepOnly=true") == {
+        "tags": ["a", "b", "c"],
+        "deepOnly": True,
+    }
+    assert queried(Search, b"deep_only=true") == {}
+    assert queried(Search, b"deep_only=true", proto=True) == {"deep_only": True}
+
+
 @pytest.mark.parametrize(
     ("segment", "ident"),
     [
@@ -286,6 +305,15 @@ async def test_a_tenant_without_a_path_of_its_own(
 ) -> None:
     await client.post("/message:send", json={"message": MESSAGE, "tenant": "acme"})
     assert handler.calls[-1][2].tenant == "acme"
+
+
+async def test_0_3_has_no_tenants(client: httpx.AsyncClient, handler: Recording) -> None:
+    client.headers["A2A-Version"] = "0.3"
+    await client.get("/v1/tasks/t1:subscribe?tenant=acme")
+    await client.post("/v1/tasks/t1:cancel", json={"tenant": "acme"})
+    assert [call[0] for call in handler.calls] == ["SubscribeToTask", "CancelTask"]
+    assert {call[2].tenant for call in handler.calls} == {""}
+    assert (await client.get("/acme/v1/tasks/t1")).status_code == 404
 
 
 @pytest.mark.parametrize(
