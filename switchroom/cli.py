@@ -333,12 +333,18 @@ def _effective(settings: Settings) -> Iterator[str]:
         value = getattr(settings, name)
         if name.endswith("_url") and value:
             value = without_password(value)
-        elif isinstance(value, timedelta):
-            value = f"{value.total_seconds():g} s"
         elif isinstance(value, tuple):
-            value = ", ".join(f"{part.total_seconds():g} s" for part in value)
+            value = ", ".join(map(_plain, value))
+        else:
+            value = _plain(value)
         origin = "" if name in settings.model_fields_set else "  (default)"
-        yield f"SWITCHROOM_{name.upper():18} {'-' if value is None else value}{origin}"
+        yield f"SWITCHROOM_{name.upper():18} {value}{origin}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g} s"
+    return "-" if value is None else str(value)
 
 
 def _verdict(name: str, job: Callable[[], str]) -> int:

@@ -72,7 +72,7 @@ def test_answers_are_as_described(
     known = st.sampled_from([None, gateway.done, gateway.open])
 
     @settings(
-        max_examples=1_000 if SOAK else 25,
+        max_examples=500 if SOAK else 20,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
