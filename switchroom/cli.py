@@ -334,7 +334,7 @@ def _effective(settings: Settings) -> Iterator[str]:
         if name.endswith("_url") and value:
             value = without_password(value)
         elif isinstance(value, tuple):
-            value = ", ".join(map(_plain, value))
+            value = ", ".join(map(_plain, value)) or "-"
         else:
             value = _plain(value)
         origin = "" if name in settings.model_fields_set else "  (default)"

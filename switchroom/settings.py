@@ -12,7 +12,8 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -31,6 +32,9 @@ __all__ = ["Settings", "SettingsError", "without_password"]
 _PREFIX = "SWITCHROOM_"
 _SERVICE_ADDRESSES = ("tcp://", "udp://", "sctp://")
 _SERVICE_VARIABLE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_\w+$")
+
+
+Network: TypeAlias = IPv4Network | IPv6Network
 
 
 class SettingsError(Exception):
@@ -62,6 +66,24 @@ def _versions(value: Any) -> tuple[str, ...]:
     if versions not in (("1.0",), ("0.3", "1.0")):
         raise PydanticCustomError("versions", "1.0,0.3 or 1.0")
     return versions
+
+
+def _networks(value: Any) -> tuple[Network, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        return tuple(ip_network(part.strip() if isinstance(part, str) else part) for part in parts)
+    except (TypeError, ValueError):
+        raise PydanticCustomError(
+            "networks", "addresses or networks, comma-separated, such as 10.0.0.0/8,::1"
+        ) from None
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    paths = tuple(path for part in parts if (path := str(part).strip()))
+    if any("\n" in path or path.startswith("-----") for path in paths):
+        raise PydanticCustomError("paths", "names of PEM files, not what is in them")
+    return paths
 
 
 def _redis_url(url: str) -> str:
@@ -161,9 +183,22 @@ class Settings(BaseModel):
     """The agent card: a JSON file or an import string. Gateways that differ here contradict each
     other.
     """
+    extended_card: str | None = None
+    """The card for authenticated callers: a JSON file, or an import string of a card, or of what
+    makes one of a call's context. Unset although the card promises one, clients get -32007.
+    """
+    card_keys: Annotated[tuple[str, ...], BeforeValidator(_paths)] = ()
+    """PEM files of the private keys that sign the cards, comma-separated; each signs. Whoever reads
+    them can speak for this agent; gateways that differ here contradict each other.
+    """
     public_url: PublicUrl | None = None
     """Where clients reach the gateways. Unset behind a proxy, the card may name an address nobody
     reaches.
+    """
+    trusted_proxies: Annotated[tuple[Network, ...], BeforeValidator(_networks)] = ()
+    """Addresses of proxies whose X-Forwarded-* or Forwarded headers tell where clients reach the
+    gateways, if `public_url` does not. One that passes on such headers of its clients lets them
+    write into the card.
     """
     prefix: KeyPart = "switchroom"
     """First part of every key: two deployments with one prefix on one Redis share their tasks."""
@@ -291,6 +326,8 @@ class Settings(BaseModel):
         shown = _without_user(found[field]) if field == "public_url" else found[field]
         if field in ("redis_url", "queue_url"):
             shown = without_password(shown)
+        elif field == "card_keys":
+            shown = "…"
         expected = first["msg"].removeprefix("Input should be ")
         raise SettingsError(f"{variable} is {shown!r}; it should be {expected}.")
 
@@ -320,6 +357,11 @@ class Settings(BaseModel):
             "cancel_grace", "cancel_wait", "the gateway would cut the agent's clean-up short"
         )
         self._below("redis_timeout", "lease", "one slow command would lose every run")
+        if self.card_keys and not self.public_url:
+            raise ValueError(
+                f"{_PREFIX}CARD_KEYS is set without {_PREFIX}PUBLIC_URL: a signature would vouch "
+                "for whatever address a request names."
+            )
         return self
 
     def _at_most(self, name: str, limit: str, why: str) -> None:

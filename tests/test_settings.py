@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from ipaddress import ip_network
 
 import pytest
 from pydantic import ValidationError
@@ -37,6 +38,9 @@ def test_variables_are_read_as_seconds_counts_and_names() -> None:
             "SWITCHROOM_PREFIX": "team-a",
             "SWITCHROOM_PROTOCOL_VERSIONS": "1.0, 0.3",
             "SWITCHROOM_LENIENT_VERSION": "true",
+            "SWITCHROOM_TRUSTED_PROXIES": "10.0.0.0/8, ::1",
+            "SWITCHROOM_PUBLIC_URL": "https://agents.example.com",
+            "SWITCHROOM_CARD_KEYS": "/run/secrets/new.pem, old.pem,",
             "SWITCHROOM_AGENT": "",
             "PATH": "/bin",
         }
@@ -49,6 +53,8 @@ def test_variables_are_read_as_seconds_counts_and_names() -> None:
     assert settings.prefix == "team-a"
     assert settings.protocol_versions == Settings().protocol_versions == ("0.3", "1.0")
     assert settings.lenient_version
+    assert settings.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
+    assert settings.card_keys == ("/run/secrets/new.pem", "old.pem")
     assert settings.agent is None, "an empty variable is an unset one"
 
 
@@ -88,6 +94,9 @@ def test_port_is_honoured_and_kubernetes_service_variables_are_not(
         ("SWITCHROOM_PROTOCOL_VERSIONS", "1.0,2.0", "1.0,0.3 or 1.0"),
         ("SWITCHROOM_LENIENT_VERSION", "perhaps", "a valid boolean"),
         ("SWITCHROOM_ERROR_TABLE", "0.9", "'1.0.1' or '1.0.0'"),
+        ("SWITCHROOM_TRUSTED_PROXIES", "proxy.example", "addresses or networks, comma-separated"),
+        ("SWITCHROOM_TRUSTED_PROXIES", "10.0.0.1/8", "addresses or networks, comma-separated"),
+        ("SWITCHROOM_TRUSTED_PROXIES", "*", "such as 10.0.0.0/8,::1"),
         ("SWITCHROOM_PREFIX", "a{b}", "1 to 64 of the characters"),
         ("SWITCHROOM_QUEUE", "a b", "1 to 64 of the characters"),
         ("SWITCHROOM_PUBLIC_URL", "example.com", "a URL such as https://agents.example.com"),
@@ -135,6 +144,17 @@ def test_a_password_is_never_shown(password: str) -> None:
     settings = Settings(redis_url="redis://:secret@host", queue_url="redis://:secret@host")
     assert "secret" not in repr(settings)
     assert without_password("unix:///run/redis?password=secret") == "unix:///run/redis"
+
+
+def test_a_key_that_was_given_instead_of_its_file_is_never_shown() -> None:
+    pem = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0,\n-----END PRIVATE KEY-----"
+    assert refusal(SWITCHROOM_CARD_KEYS=pem) == (
+        "SWITCHROOM_CARD_KEYS is '…'; it should be names of PEM files, not what is in them."
+    )
+
+
+def test_nothing_is_signed_for_an_address_that_a_request_names() -> None:
+    assert "without SWITCHROOM_PUBLIC_URL" in refusal(SWITCHROOM_CARD_KEYS="key.pem")
 
 
 @pytest.mark.parametrize(
