@@ -23,10 +23,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from switchroom.gateway.body import headers_of
-from switchroom.gateway.card import CARD_PATH, CardSource, load_card
+from switchroom.gateway.card import CARD_PATH, KEYS_PATH, CardSource, load_card
+from switchroom.gateway.card_files import found_of
 from switchroom.gateway.context import request_id
 from switchroom.gateway.dispatch import RequestHandler, as_fault
 from switchroom.gateway.endpoint import Endpoint
+from switchroom.gateway.extended import load_extended
 from switchroom.gateway.handlers import DistributedHandler
 from switchroom.gateway.health import health_routes
 from switchroom.gateway.jsonrpc import JsonRpc
@@ -68,7 +70,8 @@ def create_app(
     if card is None:
         card = load_card(settings.card, settings)
     elif isinstance(card, AgentCard):
-        card = CardSource(card, public_url=settings.public_url)
+        card = CardSource(found_of(card, card.name), settings)
+    extended = load_extended(settings, card)
     draining = asyncio.Event()
     streams = EventStreams(heartbeat=settings.heartbeat.total_seconds())
     make: _Make | None = None
@@ -79,11 +82,12 @@ def create_app(
         else:
             handler = found
     elif handler is None:
-        make = partial(DistributedHandler, card=card.card)
+        make = partial(DistributedHandler, card=card.card, extended=extended)
     if make and store:
         handler = make(store, settings)
     endpoint = Endpoint(
         card=card.card,
+        address=card.address,
         streams=streams,
         draining=draining,
         body_limit=settings.body_limit,
@@ -135,6 +139,7 @@ def create_app(
     app.router.routes += [
         Route("/", rpc, methods=["POST"], name="jsonrpc"),
         Route(CARD_PATH, card.respond),
+        *([Route(KEYS_PATH, card.respond_keys)] if card.press.key_set else []),
         *health_routes(ready=ready, draining=draining),
         Route(OPENAPI_PATH, partial(_openapi, table=settings.error_table)),
         rest,

@@ -1,98 +1,134 @@
-"""The agent card: found, completed and served (§4.4, §8.2, §8.6).
+"""The agent card: completed with what is ours to say, and served (§4.4, §8.2, §8.4, §8.6).
 
-Promises a valid card or one sentence; the same bytes and the same ETag from every gateway with the
-same settings; and interfaces that name this server: those of a card file tell where it was written,
-not where it is served. Relies on the protocol's card model and, without `public_url`, on the
-request for the address.
+Promises interfaces that name this server and the versions it speaks; the same bytes and the same
+ETag from every gateway with the same settings; and a signature that holds for the card as it is
+served, however its reader takes it in. Relies on `card_files.py` for what the author wrote.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import json
-import os
 import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import format_datetime
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from switchroom.importing import ImportFailed, import_object, split_spec
-from switchroom.protocol.card import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
-from switchroom.protocol.errors import InvalidParams
-from switchroom.protocol.params import decode
+from switchroom.gateway.address import Address
+from switchroom.gateway.card_files import CardError, Found, file_time, find_card, minimal_card
+from switchroom.gateway.v03.card import hybrid_card
+from switchroom.protocol.card import AgentCard
+from switchroom.protocol.event import encode
+from switchroom.protocol.model import Json
 from switchroom.settings import Settings
 
-__all__ = ["CARD_PATH", "CardError", "CardSource", "card_beside", "load_card", "minimal_card"]
+__all__ = ["CARD_PATH", "KEYS_PATH", "CardPress", "CardSource", "load_card"]
 
 CARD_PATH = "/.well-known/agent-card.json"
+KEYS_PATH = "/.well-known/jwks.json"
 
 _MAX_AGE = 300  # seconds; a new card reaches all clients within this time
-_PLACEHOLDER: dict[str, str] = {
-    "url": "http://127.0.0.1:8000/",
-    "protocolBinding": "JSONRPC",
-    "protocolVersion": "1.0",
-}
 
 
-class CardError(Exception):
-    """There is no valid card; the text is one sentence: what was found, what was expected."""
+class CardPress:
+    """Makes cards of a deployment out of what their authors wrote."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises SettingsError for a key that cannot be used."""
+        self._versions = settings.protocol_versions
+        self._signer = None
+        if settings.card_keys:
+            # Only here: who signs nothing need not load a library of cryptography.
+            from switchroom.gateway.signing import Signer
+
+            self._signer = Signer(settings.card_keys)
+
+    @property
+    def key_set(self) -> Json | None:
+        """The public keys that verify the cards; None if they are not signed."""
+        return self._signer.key_set if self._signer else None
+
+    def check(self, found: Found) -> None:
+        """Raises CardError for a card that cannot be made."""
+        if self._signer and found.signed is not None:
+            raise CardError(
+                f"The card of {found.card.name} has signatures of its own, which would not hold "
+                "for the addresses it is given; take them out, or unset SWITCHROOM_CARD_KEYS."
+            )
+        self.make(found, "http://127.0.0.1")
+
+    def make(self, found: Found, base_url: str, *, hybrid: bool = False) -> Json:
+        """The JSON of a card whose deployment is at `base_url`.
+
+        hybrid: with all beside it that readers of 0.3 look for, if 0.3 is spoken. A card that its
+        author has signed stays as it is. Raises CardError for what cannot be signed.
+        """
+        if found.signed is not None:
+            return found.signed
+        # To leave a thing out and to say its default are one in the canonical form (§8.4.1).
+        core = found.card.model_dump(mode="json", exclude_defaults=True)
+        core["supportedInterfaces"] = self._interfaces(base_url)
+        made = hybrid_card(core) if hybrid and "0.3" in self._versions else core
+        if self._signer is None:
+            return made
+        from switchroom.gateway.signing import canonical
+
+        # Readers take the card as it is, or as far as 1.0 goes, or that without what is empty, as
+        # the official SDKs do: there is a signature for each.
+        try:
+            payloads = dict.fromkeys(map(canonical, (core, _without_empty(core), made)))
+        except ValueError as error:
+            raise CardError(f"The card of {found.card.name} cannot be signed: {error}.") from None
+        keys = f"{base_url}{KEYS_PATH}"
+        return {**made, "signatures": self._signer.signatures(payloads, key_set_url=keys)}
+
+    def _interfaces(self, base_url: str) -> list[Json]:
+        """The preferred one first. To the address of HTTP+JSON clients append paths."""
+        return [
+            {"url": url, "protocolBinding": binding, "protocolVersion": version}
+            for version in reversed(self._versions)
+            for binding, url in (("JSONRPC", f"{base_url}/"), ("HTTP+JSON", base_url))
+        ]
 
 
 class CardSource:
-    """One card, served.
+    """The public card, served.
 
     Attributes:
         card: The card as given. Its interfaces may be stale; what it offers is not.
+        press: What makes the cards of this deployment.
+        address: Where this deployment is.
     """
 
-    def __init__(
-        self, card: AgentCard, *, public_url: str | None = None, modified: datetime | None = None
-    ) -> None:
-        """Serve `card` at `public_url`, or else wherever each request came to.
-
-        `modified` is when it was last changed; None takes the age of this software.
-        """
-        self.card = card
-        self._public_url = public_url
-        self._modified = modified or _file_time(__file__)
+    def __init__(self, found: Found, settings: Settings) -> None:
+        """Serve `found`. Raises CardError and SettingsError."""
+        self.card = found.card
+        self.press = CardPress(settings)
+        self.address = Address(settings)
+        self.press.check(found)
+        self._found = found
+        self._modified = found.modified or file_time(__file__)
         # Host is the client's word: bounded, so that it cannot fill the memory.
         self._at = lru_cache(maxsize=16)(self._encode)
 
-    def at(self, base_url: str) -> AgentCard:
-        """The card with this server's interfaces. A signed card stays as it was signed."""
-        if self.card.signatures:
-            return self.card
-        base = base_url.rstrip("/")
-        interfaces = [
-            AgentInterface(url=url, protocol_binding=binding, protocol_version="1.0")
-            # To the second one paths are appended, by some clients as they are.
-            for binding, url in (("JSONRPC", f"{base}/"), ("HTTP+JSON", base))
-        ]
-        return self.card.model_copy(update={"supported_interfaces": interfaces})
-
     async def respond(self, request: Request) -> Response:
         """The endpoint of GET `CARD_PATH`: 200, or 304 for a client that has this card."""
-        body, etag = self._at(self._public_url or str(request.base_url))
-        headers = {
-            "Cache-Control": f"public, max-age={_MAX_AGE}",
-            "ETag": etag,
-            "X-Content-Type-Options": "nosniff",
-            "Last-Modified": format_datetime(self._modified, usegmt=True),
-        }
-        if _is_held(request.headers.get("if-none-match"), etag):
-            return Response(status_code=304, headers=headers)
-        return Response(body, media_type="application/json", headers=headers)
+        body, etag = self._at(self.address.of(request.scope))
+        answer = _cached(request, body, etag, modified=self._modified)
+        if vary := self.address.vary:
+            answer.headers["Vary"] = vary
+        return answer
+
+    async def respond_keys(self, request: Request) -> Response:
+        """The endpoint of GET `KEYS_PATH`, if the cards are signed."""
+        body = encode(self.press.key_set or {"keys": []})
+        return _cached(request, body, _etag(body))
 
     def _encode(self, base_url: str) -> tuple[bytes, str]:
-        body = self.at(base_url).to_json()
-        return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        body = encode(self.press.make(self._found, base_url, hybrid=True))
+        return body, _etag(body)
 
 
 def load_card(
@@ -100,108 +136,48 @@ def load_card(
 ) -> CardSource:
     """The card that `spec` names: a JSON file, or an import string (attribute `card`).
 
-    Without a spec `fallback`, or else the minimal card. Raises CardError.
+    Without a spec `fallback`, or else the minimal card. Raises CardError and SettingsError.
     """
     if spec is None:
         name = "Agent" if settings.queue == "main" else settings.queue
-        card, modified = fallback or minimal_card(name=name), None
-    elif spec.endswith(".json") or (os.path.isfile(spec) and not spec.endswith(".py")):
-        card, modified = _from_file(Path(spec))
-    else:
-        card, modified = _from_import(spec), None
-    return CardSource(card, public_url=settings.public_url, modified=modified)
+        return CardSource(Found(fallback or minimal_card(name=name)), settings)
+    return CardSource(find_card(spec), settings)
 
 
-def minimal_card(*, name: str, description: str | None = None, version: str = "0.0.0") -> AgentCard:
-    """A card that promises nothing which is not so."""
-    told = description or f"{name}, served by Switchroom."
-    return AgentCard(
-        name=name,
-        description=told,
-        supported_interfaces=[AgentInterface.model_validate(_PLACEHOLDER)],
-        version=version,
-        capabilities=AgentCapabilities(streaming=True, push_notifications=False),
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
-        skills=[AgentSkill(id="main", name=name, description=told, tags=["agent"])],
-    )
+def _without_empty(value: Json) -> Json:
+    """Without empty strings, lists and objects, and without null, at any depth."""
+    kept = {name: _kept(each) for name, each in value.items()}
+    return {name: each for name, each in kept.items() if each is not None}
 
 
-def card_beside(agent: str) -> Path | None:
-    """The JSON file beside the agent's, with the same stem, if there is one.
-
-    `agent` is an agent's import string; the agent itself is not imported.
-    """
-    name, _ = split_spec(agent, default="agent")
-    if name.endswith(".py"):
-        file = Path(name)
-    else:
-        try:
-            found = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
+def _kept(value: object) -> object:
+    match value:
+        case dict():
+            return _without_empty(value) or None
+        case list():
+            return [kept for each in value if (kept := _kept(each)) is not None] or None
+        case "":
             return None
-        if found is None or not found.has_location or found.origin is None:
-            return None
-        file = Path(found.origin)
-    card = file.with_suffix(".json")
-    return card if card.is_file() else None
+    return value
 
 
-def _from_file(path: Path) -> tuple[AgentCard, datetime]:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise CardError(f"There is no card {str(path)!r} in {Path.cwd()}.") from None
-    except IsADirectoryError:
-        raise CardError(f"The card {path} is a folder; it should be a JSON file.") from None
-    except OSError as error:
-        raise CardError(f"The card {path} cannot be read: {error.strerror}.") from None
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CardError(f"The card {path} {_not_json(content, error)}.") from None
-    return _validated(found, str(path)), _file_time(path)
+def _cached(
+    request: Request, body: bytes, etag: str, *, modified: datetime | None = None
+) -> Response:
+    headers = {
+        "Cache-Control": f"public, max-age={_MAX_AGE}",
+        "ETag": etag,
+        "X-Content-Type-Options": "nosniff",
+    }
+    if modified:
+        headers["Last-Modified"] = format_datetime(modified, usegmt=True)
+    if _is_held(request.headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
 
 
-def _not_json(content: bytes, error: Exception) -> str:
-    """What is in a file that is not JSON, and what should be."""
-    if not content.strip():
-        return "is empty; it should hold a JSON object"
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        return "is no text; it should be a JSON file in UTF-8"
-    reason = "it nests too deep" if isinstance(error, RecursionError) else error
-    return f"is not JSON: {reason}; it should hold a JSON object"
-
-
-def _from_import(spec: str) -> AgentCard:
-    try:
-        found = import_object(spec, default="card")
-    except ImportFailed as error:
-        if os.path.isdir(spec) and not spec.isidentifier():
-            raise CardError(
-                f"{spec!r} is a folder; a card is a .json file or an import string."
-            ) from None
-        raise CardError(f"{error} A card is a .json file or an import string.") from error
-    return _validated(found, spec)
-
-
-def _validated(found: Any, name: str) -> AgentCard:
-    if isinstance(found, AgentCard):
-        return found
-    if not isinstance(found, Mapping):
-        raise CardError(
-            f"The card {name} is a {type(found).__name__}; it should be an object with a name, "
-            "a description, skills and so on."
-        )
-    try:
-        return decode(AgentCard, {"supportedInterfaces": [_PLACEHOLDER], **found})
-    except InvalidParams as error:
-        field, fault = error.violations[0]
-        raise CardError(f"The card {name} is not valid: {field} {fault}.") from None
+def _etag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
 def _is_held(if_none_match: str | None, etag: str) -> bool:
@@ -211,7 +187,3 @@ def _is_held(if_none_match: str | None, etag: str) -> bool:
     if if_none_match is None:
         return False
     return if_none_match.strip() == "*" or etag in re.findall(r'"[^"]*"', if_none_match)
-
-
-def _file_time(path: str | Path) -> datetime:
-    return datetime.fromtimestamp(int(Path(path).stat().st_mtime), tz=UTC)

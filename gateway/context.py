@@ -51,6 +51,10 @@ class CallContext:
     idempotency_key: str | None = None
     request_id: str = ""
     """The client's `X-Request-ID`, or one we made; also in the answer and in the log."""
+    base_url: str = ""
+    """Where the client reaches this server, without a slash at its end; only in a call for the
+    extended card, which says so.
+    """
     trace: str | None = None
     """The W3C `traceparent`, as it came."""
 
@@ -111,6 +115,7 @@ def read_context(
     version: str,
     tenant: str,
     request_id: str,
+    base_url: str = "",
 ) -> CallContext:
     """The context of one call; `raw_headers` are the same headers with their repetitions."""
     extensions: tuple[str, ...] = ()
@@ -125,6 +130,7 @@ def read_context(
         last_event_id=_text(headers.get(b"last-event-id")),
         idempotency_key=_text(headers.get(b"idempotency-key")),
         request_id=request_id,
+        base_url=base_url,
         trace=_text(headers.get(b"traceparent")),
     )
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
+from switchroom.gateway.address import Address
 from switchroom.gateway.body import CLOSE, ClientLeft, read_body
 from switchroom.gateway.context import read_context
 from switchroom.gateway.dispatch import (
@@ -109,6 +110,7 @@ class Endpoint:
         self,
         *,
         card: AgentCard,
+        address: Address,
         streams: EventStreams,
         draining: asyncio.Event,
         body_limit: int,
@@ -119,6 +121,7 @@ class Endpoint:
         self.handler = handler
         self.error_table: ErrorTable = error_table
         self._card = card
+        self._address = address
         self._streams = streams
         self._draining = draining
         self._body_limit = body_limit
@@ -161,6 +164,7 @@ class Endpoint:
             version=call.wire.version,
             tenant=_tenant(asked),
             request_id=call.request_id,
+            base_url=self._address.of(call.scope) if _names_us(call.row) else "",
         )
         call.extensions = activated(context, self._card)
         if self.handler is None:
@@ -185,6 +189,11 @@ class Endpoint:
             receive=call.receive,
             send=send,
         )
+
+
+def _names_us(method: Method) -> bool:
+    """Whether its answer says where this server is."""
+    return method.needs == "extended_agent_card"
 
 
 def _tenant(params: Json | None) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from switchroom.gateway.answers import Answers, ClosingStream, item_of
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem
+from switchroom.gateway.extended import ExtendedCard
 from switchroom.gateway.sends import Sends
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import (
@@ -52,10 +53,18 @@ _LONGEST_ID = 100
 class DistributedHandler:
     """Answers every method from the store, so that any gateway can answer any request."""
 
-    def __init__(self, store: Store, settings: Settings, *, card: AgentCard) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        card: AgentCard,
+        extended: ExtendedCard | None = None,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._card = card
+        self._extended = extended
         self._sends = Sends(store, settings)
         self._answers = Answers(store, settings)
         self._methods: dict[str, Callable[[Json | None, CallContext], Awaitable[Answer]]] = {
@@ -288,7 +297,9 @@ class DistributedHandler:
     # -- the card
 
     async def get_extended_agent_card(self, params: Json | None, context: CallContext) -> Answer:
-        raise ExtendedAgentCardNotConfigured()
+        if self._extended is None:
+            raise ExtendedAgentCardNotConfigured()
+        return await self._extended.answer(context)
 
 
 def _check_id(task_id: str) -> None:

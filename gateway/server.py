@@ -52,6 +52,7 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # whom to believe is said by `trusted_proxies`, and read by `Address`
         # Above the 60 s for which proxies keep idle connections: whoever closes first must be they.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(drain.total_seconds()),

@@ -25,7 +25,9 @@ from switchroom.agent import Agent, AgentError
 from switchroom.dev import any_redis, banner, make_card
 from switchroom.gateway import server
 from switchroom.gateway.app import create_app
-from switchroom.gateway.card import CardError, CardSource, load_card
+from switchroom.gateway.card import CardSource, load_card
+from switchroom.gateway.card_files import CardError
+from switchroom.gateway.extended import load_extended
 from switchroom.importing import ImportFailed
 from switchroom.settings import Settings, SettingsError, without_password
 from switchroom.store import Store
@@ -363,7 +365,9 @@ def _check_agent(settings: Settings) -> str:
 
 
 def _check_card(settings: Settings) -> str:
-    card = _card(settings, lambda: load_card(settings.card, settings)).card
+    source = _card(settings, lambda: load_card(settings.card, settings))
+    load_extended(settings, source)
+    card = source.card
     return f"{card.name} {card.version}" + ("" if settings.card else " (minimal; SWITCHROOM_CARD)")
 
 

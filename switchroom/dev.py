@@ -16,7 +16,8 @@ from pathlib import Path
 
 import switchroom
 from switchroom.agent import Agent
-from switchroom.gateway.card import CARD_PATH, CardSource, card_beside, load_card, minimal_card
+from switchroom.gateway.card import CARD_PATH, CardSource, load_card
+from switchroom.gateway.card_files import card_beside, minimal_card
 from switchroom.importing import split_spec
 from switchroom.settings import Settings, without_password
 from switchroom.store.connect import ServerError, find_server, private_server

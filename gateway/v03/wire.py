@@ -24,6 +24,7 @@ from switchroom.gateway.dispatch import (
     encode_result,
 )
 from switchroom.gateway.v03 import objects
+from switchroom.gateway.v03.card import card_v03
 from switchroom.gateway.v03.content import DEFAULT_CONFIG
 from switchroom.gateway.v03.errors import described
 from switchroom.gateway.v03.params import (
@@ -104,8 +105,6 @@ class _Wire(ABC):
             case "GetTask" | "CancelTask":
                 return encode(self._spelling.task(answer))
             case "GetExtendedAgentCard":
-                from switchroom.gateway.v03.card import card_v03
-
                 return encode(card_v03(answer))
             case "ListTaskPushNotificationConfigs":
                 configs = answer.get("configs", [])

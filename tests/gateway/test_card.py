@@ -14,14 +14,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
-from switchroom.gateway.card import (
-    CARD_PATH,
-    CardError,
-    CardSource,
-    card_beside,
-    load_card,
-    minimal_card,
-)
+from switchroom.gateway.card import CARD_PATH, CardSource, load_card
+from switchroom.gateway.card_files import CardError, card_beside, minimal_card
 from switchroom.protocol.card import AgentCard
 from switchroom.settings import Settings
 
@@ -74,7 +68,7 @@ class TestFound:
     def test_by_an_import_string(self, folder: Path) -> None:
         (folder / "card_m.py").write_text(
             f"card = {CARD!r}\n"
-            "from switchroom.gateway.card import minimal_card\n"
+            "from switchroom.gateway.card_files import minimal_card\n"
             "made = minimal_card(name='Made')\n"
         )
         assert load_card("card_m", Settings()).card.name == "Echo"
@@ -177,26 +171,25 @@ class TestServed:
     async def test_at_the_public_url_if_there_is_one(self, folder: Path) -> None:
         spec = written(folder / "a.json")
         for url in ("https://agents.example.com/echo", "https://agents.example.com/echo/"):
-            answer = await served(load_card(spec, Settings(public_url=url)))
-            assert answer.json()["supportedInterfaces"] == [
-                {
-                    "url": "https://agents.example.com/echo/",
-                    "protocolBinding": "JSONRPC",
-                    "protocolVersion": "1.0",
-                },
-                {
-                    "url": "https://agents.example.com/echo",
-                    "protocolBinding": "HTTP+JSON",
-                    "protocolVersion": "1.0",
-                },
-            ]
+            for versions in (("1.0",), ("0.3", "1.0")):
+                settings = Settings(public_url=url, protocol_versions=versions)
+                answer = await served(load_card(spec, settings))
+                assert answer.json()["supportedInterfaces"] == [
+                    {
+                        "url": f"https://agents.example.com/echo{slash}",
+                        "protocolBinding": binding,
+                        "protocolVersion": version,
+                    }
+                    for version in reversed(versions)
+                    for binding, slash in (("JSONRPC", "/"), ("HTTP+JSON", ""))
+                ]
 
     async def test_else_where_the_request_came_to(self, folder: Path) -> None:
         stale = [{"url": "http://old/", "protocolBinding": "GRPC", "protocolVersion": "0.3"}]
         spec = written(folder / "a.json", CARD | {"supportedInterfaces": stale})
         source = load_card(spec, Settings())
         async with client(source, "http://other:9000") as http:
-            interface, _ = (await http.get(CARD_PATH)).json()["supportedInterfaces"]
+            interface, *_ = (await http.get(CARD_PATH)).json()["supportedInterfaces"]
         assert interface["url"] == "http://other:9000/"
         assert interface["protocolBinding"] == "JSONRPC"
 
@@ -214,11 +207,12 @@ class TestServed:
             "server": ("127.0.0.1", 8000),
         }
         answer = await load_card(None, Settings()).respond(Request(scope))
-        interface, _ = json.loads(answer.body)["supportedInterfaces"]
+        interface, *_ = json.loads(answer.body)["supportedInterfaces"]
         assert interface["url"] == "http://127.0.0.1:8000/"
 
     async def test_otherwise_as_it_was_written(self, folder: Path) -> None:
-        answer = await served(load_card(written(folder / "a.json"), Settings()))
+        only = Settings(protocol_versions=("1.0",))
+        answer = await served(load_card(written(folder / "a.json"), only))
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/json"
         body = answer.json()
