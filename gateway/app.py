@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -29,6 +29,7 @@ from switchroom.gateway.context import request_id
 from switchroom.gateway.dispatch import RequestHandler, as_fault
 from switchroom.gateway.endpoint import Endpoint
 from switchroom.gateway.extended import load_extended
+from switchroom.gateway.extensions import AddedMethods, Answering
 from switchroom.gateway.handlers import DistributedHandler
 from switchroom.gateway.health import health_routes
 from switchroom.gateway.jsonrpc import JsonRpc
@@ -39,6 +40,7 @@ from switchroom.gateway.wire import CoreRestWire
 from switchroom.importing import ImportFailed, import_object
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import A2AError, ErrorTable, MethodNotFound, VerbNotAllowed
+from switchroom.protocol.methods import Method
 from switchroom.settings import Settings, SettingsError
 from switchroom.store import Store
 
@@ -56,16 +58,21 @@ def create_app(
     handler: RequestHandler | None = None,
     card: AgentCard | CardSource | None = None,
     store: Store | None = None,
+    methods: Mapping[Method, Answering] | None = None,
 ) -> FastAPI:
     """A gateway: JSON-RPC at /, HTTP+JSON beside it, the card, /openapi.json, /livez, /readyz.
 
     `handler` replaces ours, as the setting of that name does; `card` the one that the settings
     name. A `store` that is given stays open; otherwise the lifespan opens and closes one, if the
-    handler needs it. `app.state.draining` is an asyncio.Event, set by `app.state.drain()`: call
-    that, in the event loop's thread, when the gateway is to stop. A handler with a method `drain`
-    is told too: what it keeps waiting should be answered soon.
+    handler needs it. `methods` are those that extensions of the card add: a row of the table each,
+    and the coroutine that answers it.
 
-    Raises SettingsError and CardError: one sentence each.
+    `app.state.draining` is an asyncio.Event, set by `app.state.drain()`: call that, in the event
+    loop's thread, when the gateway is to stop. A handler with a method `drain` is told too: what it
+    keeps waiting should be answered soon.
+
+    Raises SettingsError and CardError, and ValueError for a method that cannot be added: one
+    sentence each.
     """
     if card is None:
         card = load_card(settings.card, settings)
@@ -85,6 +92,7 @@ def create_app(
         make = partial(DistributedHandler, card=card.card, extended=extended)
     if make and store:
         handler = make(store, settings)
+    added = AddedMethods(methods or {}, card.card)
     endpoint = Endpoint(
         card=card.card,
         address=card.address,
@@ -92,11 +100,12 @@ def create_app(
         draining=draining,
         body_limit=settings.body_limit,
         error_table=settings.error_table,
+        added=added,
         handler=handler,
     )
     versions, lenient = settings.protocol_versions, settings.lenient_version
-    rpc = JsonRpc(endpoint, versions=versions, lenient=lenient)
-    rest = Rest(endpoint, versions=versions, lenient=lenient)
+    rpc = JsonRpc(endpoint, versions=versions, lenient=lenient, methods=added.table)
+    rest = Rest(endpoint, versions=versions, lenient=lenient, methods=added.table)
     kept = store
 
     @asynccontextmanager
@@ -141,7 +150,7 @@ def create_app(
         Route(CARD_PATH, card.respond),
         *([Route(KEYS_PATH, card.respond_keys)] if card.press.key_set else []),
         *health_routes(ready=ready, draining=draining),
-        Route(OPENAPI_PATH, partial(_openapi, table=settings.error_table)),
+        Route(OPENAPI_PATH, partial(_openapi, table=settings.error_table, methods=added.table)),
         rest,
     ]
     app.state.draining = draining
@@ -185,9 +194,12 @@ def _no_handler(spec: str, found: str) -> SettingsError:
     )
 
 
-async def _openapi(request: Request, *, table: ErrorTable) -> Response:
+async def _openapi(
+    request: Request, *, table: ErrorTable, methods: Mapping[str, Method]
+) -> Response:
     headers = {"cache-control": "public, max-age=300", "x-content-type-options": "nosniff"}
-    return Response(encoded(table), media_type="application/json", headers=headers)
+    body = encoded(table, tuple(methods.values()))
+    return Response(body, media_type="application/json", headers=headers)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

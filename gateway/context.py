@@ -17,7 +17,15 @@ from urllib.parse import parse_qsl
 from switchroom.protocol.errors import VersionNotSupported
 from switchroom.store.keys import owner_key
 
-__all__ = ["SUPPORTED_VERSIONS", "UNSAID", "CallContext", "negotiate", "read_context", "request_id"]
+__all__ = [
+    "SUPPORTED_VERSIONS",
+    "UNSAID",
+    "CallContext",
+    "active_extensions",
+    "negotiate",
+    "read_context",
+    "request_id",
+]
 
 SUPPORTED_VERSIONS = ("0.3", "1.0")
 """The versions of the protocol that a gateway can speak, as Major.Minor."""
@@ -45,7 +53,9 @@ class CallContext:
     caller: str = ""
     """Who calls; empty for everybody on a server without authentication."""
     extensions: tuple[str, ...] = ()
-    """URIs of the extensions the client asks for, each once, in its order."""
+    """URIs of the active extensions: those that the client asks for and the card declares, each
+    once, in the client's order (§4.6).
+    """
     last_event_id: str | None = None
     """The position after which the client wants its stream to go on."""
     idempotency_key: str | None = None
@@ -108,21 +118,33 @@ def _among(spoken: tuple[str, ...], asked: str, said: bool) -> str:
     )
 
 
+def active_extensions(
+    headers: Mapping[bytes, bytes],
+    raw_headers: Iterable[tuple[bytes, bytes]],
+    *,
+    declared: frozenset[str],
+) -> tuple[str, ...]:
+    """The extensions that the client asks for, by either name of the header, and the card declares.
+
+    `raw_headers` are the same headers with their repetitions. Others are ignored (§4.6.3).
+    """
+    if declared and (_EXTENSION_HEADERS[0] in headers or _EXTENSION_HEADERS[1] in headers):
+        listed = b",".join(value for name, value in raw_headers if name in _EXTENSION_HEADERS)
+        uris = (uri.strip() for uri in listed.decode("latin-1").split(","))
+        return tuple(dict.fromkeys(uri for uri in uris if uri in declared))
+    return ()
+
+
 def read_context(
     headers: Mapping[bytes, bytes],
     *,
-    raw_headers: Iterable[tuple[bytes, bytes]],
     version: str,
     tenant: str,
     request_id: str,
+    extensions: tuple[str, ...] = (),
     base_url: str = "",
 ) -> CallContext:
-    """The context of one call; `raw_headers` are the same headers with their repetitions."""
-    extensions: tuple[str, ...] = ()
-    if _EXTENSION_HEADERS[0] in headers or _EXTENSION_HEADERS[1] in headers:
-        listed = b",".join(value for name, value in raw_headers if name in _EXTENSION_HEADERS)
-        uris = (uri.strip() for uri in listed.decode("latin-1").split(","))
-        extensions = tuple(dict.fromkeys(uri for uri in uris if uri))
+    """The context of one call; what is no header has been found out before."""
     return CallContext(
         version=version,
         tenant=tenant,

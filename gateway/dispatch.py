@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -39,7 +39,6 @@ __all__ = [
     "Answer",
     "RequestHandler",
     "StreamItem",
-    "activated",
     "as_fault",
     "close",
     "dispatch",
@@ -84,9 +83,9 @@ class RequestHandler(Protocol):
         ...
 
 
-def find(method: str) -> Method:
-    """The row of a method. Raises MethodNotFound."""
-    row = METHODS.get(method)
+def find(method: str, methods: Mapping[str, Method] = METHODS) -> Method:
+    """The row of a method among `methods`. Raises MethodNotFound."""
+    row = methods.get(method)
     if row is None:
         raise MethodNotFound(metadata={"method": method[:100]})
     return row
@@ -103,8 +102,8 @@ async def dispatch(
 ) -> Answer:
     """Check what the card offers and the client supports, then ask the handler.
 
-    Raises A2AError, and whatever the handler raises. A gateway that drains opens no new stream;
-    all else goes on.
+    `context.extensions` are the active ones. Raises A2AError, and whatever the handler raises. A
+    gateway that drains opens no new stream; all else goes on.
     """
     _require(method, context, card)
     if method.stream and draining:
@@ -131,20 +130,18 @@ def _require(method: Method, context: CallContext, card: AgentCard) -> None:
             if not offers.extended_agent_card:
                 raise UnsupportedOperation("This agent has no extended card")
             return  # reading a card asks for no extension (§4.6)
-    for extension in offers.extensions or ():
-        if extension.required and extension.uri not in context.extensions:
-            raise ExtensionSupportRequired(
-                f"This agent requires the extension {extension.uri}; name it in A2A-Extensions",
-                metadata={"extension": extension.uri or ""},
-            )
-
-
-def activated(context: CallContext, card: AgentCard) -> tuple[str, ...]:
-    """The extensions that the client asked for and the card declares."""
-    if not context.extensions:
-        return ()
-    declared = {extension.uri for extension in card.capabilities.extensions or ()}
-    return tuple(uri for uri in context.extensions if uri in declared)
+    active = context.extensions
+    if missing := [e.uri for e in offers.extensions if e.required and e.uri not in active]:
+        raise ExtensionSupportRequired(
+            f"This agent requires the extension {', '.join(missing)}; name it in A2A-Extensions",
+            metadata={"extensions": ",".join(missing)},
+        )
+    if method.extension and method.extension not in active:
+        raise MethodNotFound(
+            f"{method.name} is a method of the extension {method.extension}; name that in "
+            "A2A-Extensions",
+            metadata={"method": method.name, "extension": method.extension},
+        )
 
 
 def as_fault(error: BaseException, *, method: str, request_id: str) -> A2AError:

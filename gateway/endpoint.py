@@ -16,13 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from switchroom.gateway.address import Address
 from switchroom.gateway.body import CLOSE, ClientLeft, read_body
-from switchroom.gateway.context import read_context
+from switchroom.gateway.context import active_extensions, read_context
 from switchroom.gateway.dispatch import (
     Answer,
     Event,
     RequestHandler,
     Result,
-    activated,
     as_fault,
     dispatch,
 )
@@ -34,6 +33,8 @@ from switchroom.protocol.methods import Method
 from switchroom.protocol.model import Json
 
 __all__ = ["Call", "Endpoint", "Reply"]
+
+_EXTENSIONS = {"1.0": b"a2a-extensions", "0.3": b"x-a2a-extensions"}
 
 Reply: TypeAlias = tuple[int, list[tuple[bytes, bytes]], bytes]
 """Status, headers and body."""
@@ -99,7 +100,8 @@ class Call(ABC):
             (b"x-request-id", self.request_id.encode()),
         ]
         if self.extensions:
-            headers.append((b"a2a-extensions", ", ".join(self.extensions).encode("latin-1")))
+            listed = ", ".join(self.extensions).encode("latin-1")
+            headers.append((_EXTENSIONS[self.wire.version], listed))
         return headers
 
 
@@ -115,13 +117,18 @@ class Endpoint:
         draining: asyncio.Event,
         body_limit: int,
         error_table: ErrorTable,
+        added: RequestHandler,
         handler: RequestHandler | None = None,
     ) -> None:
-        """`body_limit` in bytes. Without a `handler` yet, calls are answered Unavailable."""
+        """`body_limit` in bytes; `added` answers the methods of extensions. Without a `handler`
+        yet, calls are answered Unavailable.
+        """
         self.handler = handler
         self.error_table: ErrorTable = error_table
         self._card = card
         self._address = address
+        self._added = added
+        self._extensions = frozenset(e.uri for e in card.capabilities.extensions)
         self._streams = streams
         self._draining = draining
         self._body_limit = body_limit
@@ -157,20 +164,22 @@ class Endpoint:
     async def ask(self, call: Call, params: Json | None, headers: dict[bytes, bytes]) -> Answer:
         """The handler's answer to a call whose row and wire are known; `params` are of the wire."""
         assert call.row is not None
+        call.extensions = active_extensions(
+            headers, call.scope["headers"], declared=self._extensions
+        )
         call.row, asked = call.wire.request(call.row, params)
         context = read_context(
             headers,
-            raw_headers=call.scope["headers"],
             version=call.wire.version,
             tenant=_tenant(asked),
             request_id=call.request_id,
+            extensions=call.extensions,
             base_url=self._address.of(call.scope) if _names_us(call.row) else "",
         )
-        call.extensions = activated(context, self._card)
         if self.handler is None:
             raise Unavailable("This gateway is starting; try again", retry_after=1)
         return await dispatch(
-            self.handler,
+            self._added if call.row.extension else self.handler,
             call.row,
             asked,
             context,

@@ -7,6 +7,8 @@ are passed on untouched. Relies on `endpoint.py` for what follows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
@@ -18,7 +20,7 @@ from switchroom.gateway.sse import SSE_HEADERS
 from switchroom.gateway.v03.wire import JsonRpcWire
 from switchroom.gateway.wire import CoreWire, NamedWire
 from switchroom.protocol.errors import InvalidParams, InvalidRequest
-from switchroom.protocol.methods import METHODS
+from switchroom.protocol.methods import METHODS, Method
 from switchroom.protocol.model import Json
 
 __all__ = ["JsonRpc"]
@@ -27,12 +29,22 @@ __all__ = ["JsonRpc"]
 class JsonRpc:
     """The ASGI endpoint; POST only, which its route sees to."""
 
-    def __init__(self, endpoint: Endpoint, *, versions: tuple[str, ...], lenient: bool) -> None:
-        """versions: those that are spoken.  lenient: a method's name is enough to choose 1.0."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        versions: tuple[str, ...],
+        lenient: bool,
+        methods: Mapping[str, Method] = METHODS,
+    ) -> None:
+        """versions: those that are spoken.  lenient: a method's name is enough to choose 1.0.
+        methods: those that can be called, by their names of 1.0.
+        """
         self.endpoint = endpoint
         self.versions = versions
         self._lenient = lenient
-        spoken: tuple[NamedWire, ...] = (CoreWire(), JsonRpcWire())
+        self._methods = methods
+        spoken: tuple[NamedWire, ...] = (CoreWire(methods), JsonRpcWire(methods))
         self._wires = {wire.version: wire for wire in spoken if wire.version in versions}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,7 +52,7 @@ class JsonRpc:
 
     def wire(self, method: str, headers: dict[bytes, bytes], query: bytes) -> NamedWire:
         """What a call of this method is spoken in. Raises VersionNotSupported."""
-        unsaid = "1.0" if self._lenient and method in METHODS else UNSAID
+        unsaid = "1.0" if self._lenient and method in self._methods else UNSAID
         return self._wires[negotiate(headers, query, spoken=self.versions, unsaid=unsaid)]
 
 

@@ -7,7 +7,7 @@ without saying.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -92,18 +92,18 @@ _ERROR: Json = {
 
 
 @cache
-def encoded(table: ErrorTable) -> bytes:
+def encoded(table: ErrorTable, rows: tuple[Method, ...]) -> bytes:
     """The document, as it is served."""
-    return to_json(document(table))
+    return to_json(document(table, {row.name: row for row in rows}))
 
 
-def document(table: ErrorTable) -> Json:
-    """The document; `table` is that of the statuses."""
-    schemas, failures = _schemas(), dict(_failures(table))
+def document(table: ErrorTable, methods: Mapping[str, Method] = METHODS) -> Json:
+    """The document; `table` is that of the statuses, `methods` those that can be called."""
+    schemas, failures = _schemas(methods), dict(_failures(table))
     errors = {code: {"$ref": f"#/components/responses/{code}"} for code in failures}
     paths: Json = {}
     for tenant in ("", "/{tenant}"):
-        for route in Routes(("1.0",)):
+        for route in Routes(("1.0",), methods):
             paths[tenant + route.path] = {
                 verb: {**told, "responses": {**told["responses"], **errors}}
                 for verb, told in _operations(route, schemas, tenant=bool(tenant))
@@ -197,9 +197,9 @@ def _failures(table: ErrorTable) -> Iterator[tuple[str, Json]]:
         yield str(http), {"description": text, "content": content}
 
 
-def _schemas() -> Json:
-    models = {row.params for row in METHODS.values()}
-    models |= {row.result for row in METHODS.values() if row.result}
+def _schemas(methods: Mapping[str, Method]) -> Json:
+    models = {row.params for row in methods.values()}
+    models |= {row.result for row in methods.values() if row.result}
     ordered = sorted(models, key=lambda model: model.__name__)
     _, found = models_json_schema(
         [(model, "validation") for model in ordered], ref_template=_SCHEMAS + "{model}"

@@ -21,6 +21,7 @@ from switchroom.gateway.routes import Found, Route, Routes
 from switchroom.gateway.v03.wire import RestWire
 from switchroom.gateway.wire import CoreRestWire, PathWire
 from switchroom.protocol.errors import InvalidParams, VerbNotAllowed
+from switchroom.protocol.methods import METHODS, Method
 from switchroom.protocol.model import Json
 
 __all__ = ["Rest"]
@@ -36,10 +37,19 @@ _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-sto
 class Rest(BaseRoute):
     """Every path of the table, as one route of an application."""
 
-    def __init__(self, endpoint: Endpoint, *, versions: tuple[str, ...], lenient: bool) -> None:
-        """versions: those that are spoken.  lenient: a path of 1.0 is enough to choose it."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        versions: tuple[str, ...],
+        lenient: bool,
+        methods: Mapping[str, Method] = METHODS,
+    ) -> None:
+        """versions: those that are spoken.  lenient: a path of 1.0 is enough to choose it.
+        methods: those that can be called.
+        """
         self.endpoint = endpoint
-        self.routes = Routes(versions)
+        self.routes = Routes(versions, methods)
         self._lenient = lenient
         self._core, self._core_json = CoreRestWire(_A2A), CoreRestWire(_JSON)
         self._v03, self._v03_text = RestWire(), RestWire(base64_text=True)

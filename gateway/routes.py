@@ -42,12 +42,11 @@ class Found(NamedTuple):
 class Routes:
     """All paths of some versions."""
 
-    def __init__(self, versions: tuple[str, ...]) -> None:
-        """versions: those that are spoken, Major.Minor."""
-        self._routes = [route for version in versions for route in _table(version)]
-        self._reserved = {
-            route.path.split("/")[1] for version in ("0.3", "1.0") for route in _table(version)
-        }
+    def __init__(self, versions: tuple[str, ...], methods: Mapping[str, Method] = METHODS) -> None:
+        """versions: those that are spoken, Major.Minor.  methods: those that can be called."""
+        tables = {version: _table(version, methods) for version in ("0.3", "1.0")}
+        self._routes = [route for version in versions for route in tables[version]]
+        self._reserved = {route.path.split("/")[1] for table in tables.values() for route in table}
         self._plain: dict[str, Found] = {}
         self._patterns: dict[int, list[tuple[re.Pattern[str], Route]]] = {}
         tenant = "/(?P<tenant>[^/]+)"
@@ -86,9 +85,9 @@ class Routes:
         return None
 
 
-def _table(version: str) -> list[Route]:
+def _table(version: str, methods: Mapping[str, Method]) -> list[Route]:
     found: dict[str, dict[str, Method]] = {}
-    for row in METHODS.values():
+    for row in methods.values():
         for verb, path in row.rest if version == "1.0" else row.rest_v03:
             found.setdefault(path, {})[verb] = row
     return [Route(path, version, methods) for path, methods in found.items()]

@@ -6,14 +6,14 @@ wire has no state but what it may forget.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from pydantic_core import to_json
 
 from switchroom.gateway.dispatch import Event, Result, encode_result, find
 from switchroom.protocol.errors import A2AError
-from switchroom.protocol.methods import Method
+from switchroom.protocol.methods import METHODS, Method
 from switchroom.protocol.model import Json
 
 __all__ = ["CoreRestWire", "CoreWire", "NamedWire", "PathWire", "Wire"]
@@ -78,8 +78,12 @@ class CoreWire:
     version = "1.0"
     refuses_in_stream = False
 
+    def __init__(self, methods: Mapping[str, Method] = METHODS) -> None:
+        """methods: those that can be called, by name."""
+        self._methods = methods
+
     def method(self, name: str) -> Method:
-        return find(name)
+        return find(name, self._methods)
 
     def request(self, method: Method, params: Json | None) -> tuple[Method, Json | None]:
         return method, params
@@ -98,6 +102,7 @@ class CoreRestWire(CoreWire):
     """1.0 over HTTP+JSON, where an error is a google.rpc.Status (§11.6)."""
 
     def __init__(self, media_type: bytes = b"application/json") -> None:
+        super().__init__()
         self.media_type = media_type
 
     def error(self, fault: A2AError, *, http: int, status: str) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -59,9 +59,8 @@ __all__ = ["JsonRpcWire", "RestWire"]
 _CACHED = 4 * 2**20
 """Bytes of events, as they came and as they go, that a wire keeps."""
 
-_METHODS: dict[str, Method] = {row.v03: row for row in METHODS.values() if row.v03}
 # What one chapter of the specification calls it.
-_METHODS["agent/authenticatedExtendedCard"] = METHODS["GetExtendedAgentCard"]
+_ALIASES = {"agent/authenticatedExtendedCard": METHODS["GetExtendedAgentCard"]}
 
 # Where the client leaves open which config it wants, it is chosen from all of the task.
 _ANY_CONFIG = replace(
@@ -97,7 +96,9 @@ class _Wire(ABC):
         self._cached = 0
 
     def result(self, method: Method, result: Result) -> bytes:
-        """The JSON of a result as 0.3 says it."""
+        """The JSON of a result as 0.3 says it; an extension's is the same in every version."""
+        if method.extension:
+            return encode_result(result)
         answer = decode_json(encode_result(result))
         match method.name:
             case "SendMessage":
@@ -118,6 +119,8 @@ class _Wire(ABC):
 
     def stream(self, method: Method, source: AsyncIterator[Event]) -> AsyncIterator[Event]:
         """The events of a stream as 0.3 says them; the last of a task's says that it is."""
+        if method.extension:
+            return source
         return _Translated(self, method, source)
 
     def event(self, method: Method, item: Event) -> StreamItem:
@@ -239,17 +242,20 @@ class JsonRpcWire(_Wire):
         (r"configuration\.taskPushNotificationConfig", "configuration.pushNotificationConfig"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, methods: Mapping[str, Method] = METHODS) -> None:
+        """methods: those that can be called, by their names of 1.0."""
         super().__init__(objects)
+        self._core = methods
+        self._methods = {**_ALIASES, **{row.v03: row for row in methods.values() if row.v03}}
 
     def method(self, name: str) -> Method:
         """The row of a method of 0.3. Raises MethodNotFound, or VersionNotSupported for one of 1.0:
         it was meant for that, and lacks the header.
         """
-        row = _METHODS.get(name)
+        row = self._methods.get(name)
         if row is not None:
             return row
-        if name in METHODS:
+        if name in self._core:
             raise VersionNotSupported(
                 f"{name} is a method of A2A 1.0, and without A2A-Version a request speaks 0.3; "
                 'send the header "A2A-Version: 1.0".',

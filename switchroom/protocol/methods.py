@@ -36,6 +36,7 @@ class Method:
         of `params`, by its JSON name, that the segment fills.
     v03: its name in JSON-RPC 0.3; None if 0.3 had no such method.
     rest_v03: `rest` in 0.3, where no path has a tenant before it.
+    extension: URI of the extension that adds it (§4.6); empty for those of the specification.
     """
 
     name: str
@@ -43,9 +44,10 @@ class Method:
     result: type[Model] | None
     stream: bool = False
     needs: Capability | None = None
-    rest: tuple[tuple[str, str], ...]
-    v03: str | None
+    rest: tuple[tuple[str, str], ...] = ()
+    v03: str | None = None
     rest_v03: tuple[tuple[str, str], ...] = ()
+    extension: str = ""
 
 
 _CONFIGS = "/tasks/{taskId}/pushNotificationConfigs"

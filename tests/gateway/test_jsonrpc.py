@@ -17,7 +17,7 @@ from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem
 from switchroom.protocol import errors
 from switchroom.protocol.model import Json
-from tests.support.gateways import V1, app_of, call, card_of, client_of, request, serving
+from tests.support.gateways import V1, app_of, call, client_of, request, serving
 
 TASK = b'{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}'
 
@@ -151,9 +151,6 @@ async def test_headers_make_the_context(client: httpx.AsyncClient, handler: TwoM
         json=request("GetTask", {"id": "t", "tenant": "acme"}),
         headers=[
             ("A2A-Version", "1.0.7"),
-            ("A2A-Extensions", "https://x.test/a, https://x.test/b"),
-            ("X-A2A-Extensions", "https://x.test/c,https://x.test/a"),
-            ("A2A-Extensions", "https://x.test/d"),
             ("Idempotency-Key", "k-1"),
             ("Last-Event-ID", "12.ab"),
             ("X-Request-ID", "req-1"),
@@ -164,7 +161,6 @@ async def test_headers_make_the_context(client: httpx.AsyncClient, handler: TwoM
     assert context == CallContext(
         version="1.0",
         tenant="acme",
-        extensions=("https://x.test/a", "https://x.test/b", "https://x.test/c", "https://x.test/d"),
         last_event_id="12.ab",
         idempotency_key="k-1",
         request_id="req-1",
@@ -180,16 +176,6 @@ async def test_the_request_id_is_echoed_or_made(client: httpx.AsyncClient) -> No
     assert len(set(made)) == 2
     bad = await call(client, "GetTask", headers={**V1, "X-Request-ID": "a b" * 100})
     assert " " not in bad.headers["x-request-id"]
-
-
-async def test_activated_extensions_are_named(handler: TwoMethods) -> None:
-    card = card_of(extensions=[{"uri": "https://x.test/a"}])
-    async with client_of(app_of(handler, card=card)) as client:
-        asked = {**V1, "A2A-Extensions": "https://x.test/zzz,https://x.test/a"}
-        assert (await call(client, "GetTask", headers=asked)).headers[
-            "a2a-extensions"
-        ] == "https://x.test/a"
-        assert "a2a-extensions" not in (await call(client, "GetTask")).headers
 
 
 # -- versions
