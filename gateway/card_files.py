@@ -115,7 +115,7 @@ def minimal_card(*, name: str, description: str | None = None, version: str = "0
         supported_interfaces=[AgentInterface.model_validate(_PLACEHOLDER)],
         version=version,
         capabilities=AgentCapabilities(streaming=True, push_notifications=False),
-        default_input_modes=["text/plain"],
+        default_input_modes=["text/plain", "*/*"],  # what the agent can take, nobody has said
         default_output_modes=["text/plain"],
         skills=[AgentSkill(id="main", name=name, description=told, tags=["agent"])],
     )

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from urllib.parse import urlsplit
 
 from switchroom.gateway.answers import Answers, ClosingStream, item_of
+from switchroom.gateway.content import InputModes
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem
 from switchroom.gateway.extended import ExtendedCard
@@ -65,6 +66,7 @@ class DistributedHandler:
         self._settings = settings
         self._card = card
         self._extended = extended
+        self._modes = InputModes(card)
         self._sends = Sends(store, settings)
         self._answers = Answers(store, settings)
         self._methods: dict[str, Callable[[Json | None, CallContext], Awaitable[Answer]]] = {
@@ -111,6 +113,7 @@ class DistributedHandler:
     def _send_request(self, params: Json | None) -> SendMessageRequest:
         request = decode(SendMessageRequest, params)
         _check_id(request.message.task_id)
+        self._modes.check(request.message)
         configuration = request.configuration
         if configuration and (config := configuration.task_push_notification_config):
             if not self._card.capabilities.push_notifications:

@@ -239,6 +239,7 @@ class JsonRpcWire(_Wire):
     _nothing = b"null"
     _fields = (
         (r"(message\.parts\[\d+\])\.raw$", r"\1.file.bytes"),
+        (r"(message\.parts\[\d+\])\.mediaType$", r"\1.file.mimeType"),
         (r"configuration\.taskPushNotificationConfig", "configuration.pushNotificationConfig"),
     )
 
@@ -314,6 +315,7 @@ class RestWire(_Wire):
     _nothing = b"{}"
     _fields = (
         (r"(message\.parts\[\d+\])\.raw$", r"\1.file.fileWithBytes"),
+        (r"(message\.parts\[\d+\])\.mediaType$", r"\1.file.mimeType"),
         (r"message\.parts", "message.content"),
         (r"configuration\.taskPushNotificationConfig", "configuration.pushNotification"),
     )

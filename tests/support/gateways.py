@@ -33,7 +33,7 @@ def card_of(**capabilities: Any) -> AgentCard:
                 {"url": "http://a.test/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
             ],
             "capabilities": capabilities,
-            "defaultInputModes": ["text/plain"],
+            "defaultInputModes": ["*/*"],
             "defaultOutputModes": ["text/plain"],
             "skills": [{"id": "s", "name": "S", "description": "S", "tags": ["t"]}],
         }
