@@ -14,10 +14,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
+from switchroom.gateway.app import create_app
 from switchroom.gateway.card import CARD_PATH, CardSource, load_card
 from switchroom.gateway.card_files import CardError, card_beside, minimal_card
+from switchroom.gateway.context import CallContext
+from switchroom.gateway.dispatch import Answer
 from switchroom.protocol.card import AgentCard
+from switchroom.protocol.model import Json
 from switchroom.settings import Settings
+from tests.support.gateways import serving
 
 CARD: dict[str, Any] = {
     "name": "Echo",
@@ -47,6 +52,13 @@ def refusal(spec: str) -> str:
         load_card(spec, Settings())
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+class Nothing:
+    """A handler that is never asked."""
+
+    async def dispatch(self, method: str, params: Json | None, context: CallContext) -> Answer:
+        raise AssertionError(method)
 
 
 def client(source: CardSource, base_url: str = "http://gateway:8000") -> httpx.AsyncClient:
@@ -105,6 +117,33 @@ class TestFound:
             assert found.resolve() == folder / "bot_m.json"
         assert card_beside("no_such_m:agent") is None
 
+    @pytest.mark.parametrize("shape", ["0.3", "both"])
+    def test_whichever_version_it_was_written_for(self, folder: Path, shape: str) -> None:
+        old: dict[str, Any] = CARD | {
+            "url": "https://old.test/",
+            "protocolVersion": "0.3.0",
+            "preferredTransport": "GRPC",
+            "supportsAuthenticatedExtendedCard": True,
+            "securitySchemes": {"tok": {"type": "http", "scheme": "bearer"}},
+            "security": [{"tok": []}],
+            "capabilities": {"streaming": True, "stateTransitionHistory": True},
+        }
+        if shape == "both":
+            old |= {
+                "supportedInterfaces": [
+                    {"url": "https://o/", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
+                ],
+                "securityRequirements": [{"schemes": {"tok": {"list": []}}}],
+            }
+            old["securitySchemes"]["tok"]["httpAuthSecurityScheme"] = {"scheme": "bearer"}
+        card = load_card(written(folder / "a.json", old), Settings()).card
+        assert card.capabilities.extended_agent_card is True
+        assert card.security_schemes["tok"].to_dict() == {
+            "httpAuthSecurityScheme": {"scheme": "bearer"}
+        }
+        (required,) = card.security_requirements
+        assert required.to_dict() == {"schemes": {"tok": {"list": []}}}
+
 
 class TestRefused:
     def test_an_absent_file(self, folder: Path) -> None:
@@ -151,6 +190,13 @@ class TestRefused:
             ({"name": None}, "name is required"),
             ({"skills": [{"id": "x"}]}, "skills[0].name is required"),
             ({"capabilities": {"streaming": "maybe"}}, "capabilities.streaming"),
+            ({"security": "none"}, "securityRequirements must be an array"),
+            ({"security": ["none"]}, "securityRequirements[0]"),
+            ({"security": [{"tok": "all"}]}, "securityRequirements[0].schemes.tok.list"),
+            ({"securitySchemes": {"tok": {"type": "basic"}}}, "securitySchemes.tok needs exactly"),
+            ({"securitySchemes": {"tok": {"type": "http"}}}, ".httpAuthSecurityScheme.scheme is "),
+            ({"securitySchemes": [{"type": "http"}]}, "securitySchemes must be an object"),
+            ({"skills": "all"}, "skills must be an array"),
         ],
     )
     def test_a_wrong_field_by_its_path(
@@ -210,6 +256,51 @@ class TestServed:
         interface, *_ = json.loads(answer.body)["supportedInterfaces"]
         assert interface["url"] == "http://127.0.0.1:8000/"
 
+    async def test_else_where_a_trusted_proxy_says(self, folder: Path) -> None:
+        told = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "a.test"}
+        for trusted, url in (((), ""), (("127.0.0.1",), "https://a.test/")):
+            settings = Settings(trusted_proxies=trusted)
+            source = load_card(None, settings)
+            async with (
+                serving(create_app(settings, handler=Nothing(), card=source)) as base_url,
+                httpx.AsyncClient(base_url=base_url) as http,
+            ):
+                answer = await http.get(CARD_PATH, headers=told)
+                plain = await http.get(CARD_PATH)
+            interface, *_ = answer.json()["supportedInterfaces"]
+            assert interface["url"] == (url or f"{base_url}/")
+            assert (answer.headers["etag"] == plain.headers["etag"]) is not bool(trusted)
+            assert ("X-Forwarded-Host" in answer.headers.get("vary", "")) is bool(trusted)
+
+    async def test_to_readers_of_03_too_unless_they_are_not_served(self, folder: Path) -> None:
+        spec = written(folder / "a.json", CARD | {"capabilities": {"extendedAgentCard": True}})
+        settings = Settings(public_url="https://agents.example.com/echo")
+        card = (await served(load_card(spec, settings))).json()
+        assert card["protocolVersion"] == "0.3.0"
+        assert (card["url"], card["preferredTransport"]) == (
+            "https://agents.example.com/echo/",
+            "JSONRPC",
+        )
+        assert [each["transport"] for each in card["additionalInterfaces"]] == [
+            "JSONRPC",
+            "HTTP+JSON",
+        ]
+        assert card["supportsAuthenticatedExtendedCard"] is True
+        only = settings.model_copy(update={"protocol_versions": ("1.0",)})
+        assert (await served(load_card(spec, only))).json().keys() == {*CARD, "supportedInterfaces"}
+
+    async def test_without_what_is_but_a_default(self, folder: Path) -> None:
+        wordy = {
+            "capabilities": {"streaming": False, "extensions": [{"uri": "u", "required": False}]},
+            "securityRequirements": [],
+            "skills": [{**CARD["skills"][0], "examples": [], "tags": ["demo"]}],
+        }
+        spec = written(folder / "a.json", CARD | wordy)
+        card = (await served(load_card(spec, Settings()))).json()
+        assert card["capabilities"] == {"streaming": False, "extensions": [{"uri": "u"}]}
+        assert card["skills"] == CARD["skills"]
+        assert "securityRequirements" not in card
+
     async def test_otherwise_as_it_was_written(self, folder: Path) -> None:
         only = Settings(protocol_versions=("1.0",))
         answer = await served(load_card(written(folder / "a.json"), only))
@@ -221,6 +312,8 @@ class TestServed:
 
     async def test_a_signed_one_is_not_touched(self, folder: Path) -> None:
         signed = CARD | {
+            "url": "https://a/",
+            "provider": {"organization": "", "url": ""},
             "supportedInterfaces": [
                 {"url": "https://a/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
             ],
