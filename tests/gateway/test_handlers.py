@@ -175,7 +175,7 @@ async def test_a_method_outside_the_table_is_not_implemented(house: House) -> No
         await gateway.handler.dispatch("DeleteTask", {}, CallContext("1.0"))
 
 
-async def test_there_is_no_extended_card_yet(house: House) -> None:
+async def test_there_is_no_extended_card_unless_it_is_configured(house: House) -> None:
     gateway = await house.gateway()
     with pytest.raises(ExtendedAgentCardNotConfigured):
         await gateway.call("GetExtendedAgentCard")

@@ -161,6 +161,7 @@ class Rest(Wire):
     """1.0 over HTTP+JSON."""
 
     prefix = ""
+    card = "/extendedAgentCard"
 
     def request(self, method: str, params: Json) -> httpx.Request:
         ident = params.get("id", "")
@@ -173,6 +174,8 @@ class Rest(Wire):
                 return self._build("GET", f"/tasks/{ident}", params=query)
             case "CancelTask":
                 return self._build("POST", f"/tasks/{ident}:cancel")
+            case "GetExtendedAgentCard":
+                return self._build("GET", self.card)
             case _:
                 return self._build("GET", f"/tasks/{ident}:subscribe")
 
@@ -195,6 +198,7 @@ class Old(Wire):
         "GetTask": "tasks/get",
         "CancelTask": "tasks/cancel",
         "SubscribeToTask": "tasks/resubscribe",
+        "GetExtendedAgentCard": "agent/getAuthenticatedExtendedCard",
     }
 
     def request(self, method: str, params: Json) -> httpx.Request:
@@ -218,6 +222,7 @@ class OldRest(Rest):
 
     headers: dict[str, str] = {}
     prefix = "/v1"
+    card = "/card"
 
     def said(self, params: Json) -> Json:
         old = old_params(params)
