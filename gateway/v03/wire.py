@@ -119,7 +119,7 @@ class _Wire(ABC):
 
     def stream(self, method: Method, source: AsyncIterator[Event]) -> AsyncIterator[Event]:
         """The events of a stream as 0.3 says them; the last of a task's says that it is."""
-        if method.extension:
+        if method.extension:  # as its result is
             return source
         return _Translated(self, method, source)
 
@@ -295,8 +295,10 @@ class JsonRpcWire(_Wire):
                 raise InvalidParams(
                     f"Invalid parameters: {field} is required", violations=[(field, "is required")]
                 )
-            case _:
+            case "GetExtendedAgentCard":
                 return method, None
+            case _:  # an extension's
+                return method, params
 
     def _wrapped(self, member: str, said: Json) -> Json:
         return said
