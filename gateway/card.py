@@ -75,10 +75,10 @@ class CardPress:
             return made
         from switchroom.gateway.signing import canonical
 
-        # Readers take the card as it is, or as far as 1.0 goes, or that without what is empty, as
-        # the official SDKs do: there is a signature for each.
+        # Readers take the card as far as 1.0 goes and without what is empty, as the official SDKs
+        # do, or with that, or as it came: there is a signature for each.
         try:
-            payloads = dict.fromkeys(map(canonical, (core, _without_empty(core), made)))
+            payloads = dict.fromkeys(map(canonical, (_without_empty(core), core, made)))
         except ValueError as error:
             raise CardError(f"The card of {found.card.name} cannot be signed: {error}.") from None
         keys = f"{base_url}{KEYS_PATH}"
