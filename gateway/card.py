@@ -73,16 +73,13 @@ class CardPress:
         made = hybrid_card(core) if hybrid and "0.3" in self._versions else core
         if self._signer is None:
             return made
-        from switchroom.gateway.signing import canonical
-
         # Readers take the card as far as 1.0 goes and without what is empty, as the official SDKs
         # do, or with that, or as it came: there is a signature for each.
+        forms, keys = (_without_empty(core), core, made), f"{base_url}{KEYS_PATH}"
         try:
-            payloads = dict.fromkeys(map(canonical, (_without_empty(core), core, made)))
+            return {**made, "signatures": self._signer.signatures(forms, key_set_url=keys)}
         except ValueError as error:
             raise CardError(f"The card of {found.card.name} cannot be signed: {error}.") from None
-        keys = f"{base_url}{KEYS_PATH}"
-        return {**made, "signatures": self._signer.signatures(payloads, key_set_url=keys)}
 
     def _interfaces(self, base_url: str) -> list[Json]:
         """The preferred one first. To the address of HTTP+JSON clients append paths."""

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from switchroom.protocol.model import Json
 from switchroom.settings import SettingsError
 
-__all__ = ["Signer", "canonical"]
+__all__ = ["Signer"]
 
 _Key: TypeAlias = EcKey | EdKey | RsaKey
 
@@ -78,8 +78,12 @@ class Signer:
             ]
         }
 
-    def signatures(self, payloads: Iterable[bytes], *, key_set_url: str) -> list[Json]:
-        """An AgentCardSignature by each key over each payload."""
+    def signatures(self, forms: Iterable[Json], *, key_set_url: str) -> list[Json]:
+        """An AgentCardSignature by each key over each of the forms that differ, in their order.
+
+        Raises ValueError for a number that not every reader of JSON has exactly.
+        """
+        payloads = dict.fromkeys(map(rfc8785.dumps, forms))
         signatures = []
         for key in self._keys:
             header = {"alg": key.algorithm, "typ": "JOSE", "kid": key.kid, "jku": key_set_url}
@@ -88,14 +92,6 @@ class Signer:
                 signature = key.sign(f"{protected}.{_base64(payload)}".encode())
                 signatures.append({"protected": protected, "signature": _base64(signature)})
         return signatures
-
-
-def canonical(value: Json) -> bytes:
-    """The one text of a JSON value (RFC 8785).
-
-    Raises ValueError for a number that not every reader of JSON has exactly.
-    """
-    return rfc8785.dumps(value)
 
 
 def _read(path: str) -> _SigningKey:

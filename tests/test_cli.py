@@ -221,6 +221,13 @@ class TestCheck:
             assert f"{part}  WRONG: " in result.output
         assert call("check", REDIS_URL=NOBODY).exit_code == 1
 
+    def test_it_tells_what_is_wrong_with_a_key_and_with_the_extended_card(self) -> None:
+        signed = {"CARD_KEYS": "absent.pem", "PUBLIC_URL": "https://a.test"}
+        for name, settings in (("CARD_KEYS", signed), ("EXTENDED_CARD", {"EXTENDED_CARD": "x.y"})):
+            result = call("check", **settings)
+            assert result.exit_code == 2
+            assert f"card   WRONG: SWITCHROOM_{name} " in result.output
+
     def test_it_names_what_is_no_setting(self) -> None:
         result = call("check", LEASES="9")
         assert "SWITCHROOM_LEASES is no setting; did you mean SWITCHROOM_LEASE?" in result.output
