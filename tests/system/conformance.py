@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -67,8 +68,9 @@ def _asks_for(kit: Path, url: str) -> list[str]:
 async def _run(kit: Path, python: str, target: str, card: str, extra: list[str]) -> int:
     # The schema of the 1.0 kit forbids in a card what it does not know, as the fields of 0.3.
     versions = "0.3,1.0" if _is_old(kit) else "1.0"
-    # Where the card promises an extended one, the kit asks for it.
-    settings = {"CARD": card, "EXTENDED_CARD": card, "PROTOCOL_VERSIONS": versions}
+    settings = {"CARD": card, "PROTOCOL_VERSIONS": versions}
+    if json.loads(Path(card).read_text())["capabilities"].get("extendedAgentCard"):
+        settings["EXTENDED_CARD"] = card
     async with TARGETS[target](**settings) as url:
         sys.stdout.write(f"\n=== the kit against {target}, {url}\n")
         sys.stdout.flush()
