@@ -58,6 +58,11 @@ def _is_old(kit: Path) -> bool:
     return "--sut-url" in (kit / "run_tck.py").read_text()
 
 
+def _promises_another(card: str) -> bool:
+    """Whether there is an extended card, for which the kit then asks."""
+    return bool(json.loads(Path(card).read_text())["capabilities"].get("extendedAgentCard"))
+
+
 def _asks_for(kit: Path, url: str) -> list[str]:
     """The arguments that have the kit try all it has over HTTP."""
     if _is_old(kit):
@@ -69,7 +74,7 @@ async def _run(kit: Path, python: str, target: str, card: str, extra: list[str])
     # The schema of the 1.0 kit forbids in a card what it does not know, as the fields of 0.3.
     versions = "0.3,1.0" if _is_old(kit) else "1.0"
     settings = {"CARD": card, "PROTOCOL_VERSIONS": versions}
-    if json.loads(Path(card).read_text())["capabilities"].get("extendedAgentCard"):
+    if _promises_another(card):
         settings["EXTENDED_CARD"] = card
     async with TARGETS[target](**settings) as url:
         sys.stdout.write(f"\n=== the kit against {target}, {url}\n")
