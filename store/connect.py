@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import logging
 import os
 import shutil
@@ -112,19 +113,33 @@ def connect(
 
 class _Pool(BlockingConnectionPool):
     """Bounds the whole of connecting. Redis-py's own bound ends with the socket; the first words
-    on it (AUTH, SELECT …) may take as long as any answer, for a listener for ever.
+    on it (AUTH, SELECT …) may take as long as any answer, for a listener for ever. And once closed
+    it stays so: a late command would open a connection that nobody closes.
     """
+
+    _closed = False
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        """Where `Redis.aclose` ends."""
+        self._closed = True
+        # That a server does not hear of it is no reason to fail: each socket is closed by then.
+        with contextlib.suppress(RedisError, OSError):
+            await super().disconnect(inuse_connections)
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
         try:
             async with asyncio.timeout(self.timeout):
-                await super().ensure_connection(connection)
+                if not self._closed:
+                    await super().ensure_connection(connection)
         except builtins.TimeoutError:
             await connection.disconnect(nowait=True)
             raise TimeoutError("Timeout connecting to server") from None
         except ResponseError as error:
             # Not the answer to the caller's command, for which it would be taken.
             raise ConnectionError(str(error)) from error
+        if self._closed:  # perhaps only since we began to connect
+            await connection.disconnect(nowait=True)
+            raise ConnectionError("This client has been closed")
 
 
 def is_fake(redis: Redis) -> bool:

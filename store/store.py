@@ -122,6 +122,7 @@ class Store:
         """
         url = settings.redis_url or _DEFAULT_URL
         clients: list[Redis] = []
+        store: Self | None = None
         try:
             for where in dict.fromkeys((url, settings.queue_url or url)):
                 clients += (
@@ -134,14 +135,17 @@ class Store:
                 for script in SCRIPTS:
                     await redis.script_load(script.body)
             await store._learn()
+            await store.subscriber.start()
+            if store.queue_subscriber is not store.subscriber:
+                await store.queue_subscriber.start()
+            store.feed.start()
         except BaseException:
+            # Also when whoever opens it is told to stop: nothing may be left open.
+            if store is not None:
+                await store.close()
             for client in clients:
                 await client.aclose()
             raise
-        await store.subscriber.start()
-        if store.queue_subscriber is not store.subscriber:
-            await store.queue_subscriber.start()
-        store.feed.start()
         return store
 
     async def _learn(self) -> None:

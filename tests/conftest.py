@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -22,10 +23,10 @@ import redis.asyncio
 
 from switchroom.settings import Settings
 from switchroom.store import Store
-from switchroom.store.connect import connect
+from switchroom.store.connect import _Pool, connect
 from switchroom.store.keys import Keys
 from tests.support.house import House, house_of
-from tests.support.redis import leaked, running_server
+from tests.support.redis import leaked, open_connections, running_server
 
 CI = os.environ.get("CI") == "true"
 SOAK = os.environ.get("SWITCHROOM_SOAK") == "1"
@@ -100,6 +101,27 @@ def pytest_terminal_summary(
         terminalreporter.section("left out")
         for reason, count in left_out.most_common():
             terminalreporter.line(f"{count} test{'s' * (count > 1)}: {reason}")
+
+
+# -- connections: who opens one closes it
+
+
+@pytest.fixture(autouse=True)
+def no_connection_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test, and what it uses, closes each client that it opens. A forgotten one would be found
+    when garbage is collected, in some later test.
+    """
+    pools: list[_Pool] = []
+    make = _Pool.__init__
+
+    def made(pool: _Pool, *args: Any, **options: Any) -> None:
+        make(pool, *args, **options)
+        pools.append(pool)
+
+    monkeypatch.setattr(_Pool, "__init__", made)
+    yield
+    left = [connection for pool in pools for connection in open_connections(pool)]
+    assert left == [], "a client was not closed"
 
 
 # -- stores: every test that asks for `store_url` runs on fakeredis and on a real server

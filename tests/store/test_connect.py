@@ -37,6 +37,7 @@ from switchroom.store.connect import (
     is_fake,
     private_server,
 )
+from tests.support.redis import open_connections
 from tests.support.wait import wait_until
 
 UNIX = pytest.mark.requires("unix")
@@ -155,6 +156,25 @@ class TestConnect:
             async with connect(f"{url}{options}", timeout=soon, listening=True) as redis:
                 with pytest.raises(TimeoutError):
                     await redis.connection_pool.get_connection()
+
+    @pytest.mark.requires("redis-server")
+    async def test_a_closed_client_opens_no_connection_again(self, server: str) -> None:
+        redis = connect(server, timeout=SHORT)
+        await redis.ping()
+        await redis.aclose()
+        with pytest.raises(ConnectionError, match="closed"):
+            await redis.ping()
+        assert open_connections(redis.connection_pool) == []
+
+    @pytest.mark.requires("redis-server")
+    async def test_nor_does_one_that_is_closed_while_it_connects(self, server: str) -> None:
+        redis = connect(server, timeout=SHORT)
+        asked = asyncio.create_task(redis.ping())
+        await asyncio.sleep(0)
+        await redis.aclose()
+        with pytest.raises(ConnectionError, match="closed"):
+            await asked
+        assert open_connections(redis.connection_pool) == []
 
 
 class TestCheckServer:

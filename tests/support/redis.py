@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import redis
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
 
-__all__ = ["leaked", "running_server"]
+__all__ = ["leaked", "open_connections", "running_server"]
 
 
 @contextmanager
@@ -60,3 +61,9 @@ async def leaked(client: redis.asyncio.Redis, lives_for_ever: object) -> list[st
         if await client.ttl(raw) == -1 and not lives_for_ever(key):  # type: ignore[operator]
             found.append(key)
     return found
+
+
+def open_connections(pool: ConnectionPool) -> list[AbstractConnection]:
+    """The connections of a pool that are open now, idle or in somebody's hands."""
+    every = (*pool._available_connections, *pool._in_use_connections)
+    return [connection for connection in every if connection.is_connected]
