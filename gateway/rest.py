@@ -114,8 +114,6 @@ class _Call(Call):
         else:
             proto = route.version == "0.3"
             params = queried(self.row.params, query, proto=proto) if query else {}
-        if route.version == "0.3":  # which has no tenants
-            params.pop("tenant", None)
         return await self._rest.endpoint.ask(self, _with(params, fields), headers)
 
     def success(self, result: Result) -> Reply:

@@ -7,7 +7,7 @@ models check by the rules of 1.0.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Protocol, Self
 
 from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,7 +16,15 @@ from switchroom.gateway.v03.kept import restore, unwrapped
 from switchroom.protocol.model import Json, Model
 from switchroom.protocol.protojson import Array, Id, Struct, Text
 
-__all__ = ["DEFAULT_CONFIG", "File", "MessageFields", "PushConfig", "core_part"]
+__all__ = [
+    "DEFAULT_CONFIG",
+    "File",
+    "MessageFields",
+    "PushConfig",
+    "core_configuration",
+    "core_part",
+    "core_send",
+]
 
 
 DEFAULT_CONFIG = "default"
@@ -128,3 +136,33 @@ class PushConfig(Model):
             if self.authentication.credentials:
                 core["authentication"]["credentials"] = self.authentication.credentials
         return core
+
+
+class _Asked(Protocol):
+    """What is said in either spelling of how a send is to be answered."""
+
+    accepted_output_modes: list[str]
+    history_length: int
+    blocking: bool
+
+
+def core_configuration(asked: _Asked, push: PushConfig | None) -> Json:
+    """The SendMessageConfiguration of 1.0. push: the config that came along."""
+    core: Json = {"returnImmediately": not asked.blocking}
+    if asked.accepted_output_modes:
+        core["acceptedOutputModes"] = asked.accepted_output_modes
+    if asked.history_length:
+        core["historyLength"] = asked.history_length
+    if push:
+        core["taskPushNotificationConfig"] = push.core()
+    return core
+
+
+def core_send(message: Json, configuration: Json | None, metadata: Json | None) -> Json:
+    """The SendMessageRequest of 1.0, from what is 1.0 already."""
+    core: Json = {"message": message}
+    if configuration is not None:
+        core["configuration"] = configuration
+    if metadata is not None:
+        core["metadata"] = metadata
+    return core

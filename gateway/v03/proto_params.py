@@ -15,7 +15,14 @@ from annotated_types import MinLen
 from pydantic import AliasChoices, FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from switchroom.gateway.v03.content import File, MessageFields, PushConfig, core_part
+from switchroom.gateway.v03.content import (
+    File,
+    MessageFields,
+    PushConfig,
+    core_configuration,
+    core_part,
+    core_send,
+)
 from switchroom.protocol.model import Json, Model, Role
 from switchroom.protocol.protojson import Array, Count, Flag, Id, Specified, Struct, Text
 
@@ -76,14 +83,7 @@ class Configuration(Model):
     blocking: Flag = False
 
     def core(self) -> Json:
-        core: Json = {"returnImmediately": not self.blocking}
-        if self.accepted_output_modes:
-            core["acceptedOutputModes"] = self.accepted_output_modes
-        if self.history_length:
-            core["historyLength"] = self.history_length
-        if self.push_notification:
-            core["taskPushNotificationConfig"] = self.push_notification.core()
-        return core
+        return core_configuration(self, self.push_notification)
 
 
 class SendMessageRequest(Model):
@@ -96,12 +96,8 @@ class SendMessageRequest(Model):
     metadata: Struct | None = None
 
     def core(self) -> Json:
-        core: Json = {"message": self.message.core()}
-        if self.configuration:
-            core["configuration"] = self.configuration.core()
-        if self.metadata is not None:
-            core["metadata"] = self.metadata
-        return core
+        configuration = self.configuration.core() if self.configuration else None
+        return core_send(self.message.core(), configuration, self.metadata)
 
 
 class _Config(Model):

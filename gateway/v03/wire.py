@@ -270,10 +270,7 @@ class JsonRpcWire(_Wire):
             case "SendMessage" | "SendStreamingMessage":
                 return method, decode(MessageSendParams, params).core()
             case "GetTask":
-                query = decode(TaskQueryParams, params)
-                # No number of messages is all of them, as both SDKs have it.
-                limit = {"historyLength": query.history_length} if query.history_length else {}
-                return method, {"id": query.id, **limit}
+                return method, _task_query(params)
             case "CancelTask":
                 task = decode(TaskIdParams, params)
                 return method, {"id": task.id, "metadata": task.metadata}
@@ -328,6 +325,8 @@ class RestWire(_Wire):
 
     def request(self, method: Method, params: Json | None) -> tuple[Method, Json | None]:
         """The request of 1.0 that is meant. Raises InvalidParams."""
+        if params is not None:  # 0.3 has no tenants
+            params.pop("tenant", None)
         match method.name:
             case "SendMessage" | "SendStreamingMessage":
                 core = decode(SendMessageRequest, params).core()
@@ -335,9 +334,7 @@ class RestWire(_Wire):
                     bytes_of_text(core["message"])
                 return method, core
             case "GetTask":
-                query = decode(TaskQueryParams, params)
-                limit = {"historyLength": query.history_length} if query.history_length else {}
-                return method, {"id": query.id, **limit}
+                return method, _task_query(params)
             case "CreateTaskPushNotificationConfig":
                 return method, decode(CreateConfigRequest, params).core()
             case _:
@@ -352,6 +349,13 @@ class RestWire(_Wire):
 
     def _listed(self, configs: list[Json]) -> bytes:
         return encode({"configs": configs})
+
+
+def _task_query(params: Json | None) -> Json:
+    query = decode(TaskQueryParams, params)
+    # No number of messages is all of them, as both SDKs have it.
+    limit = {"historyLength": query.history_length} if query.history_length else {}
+    return {"id": query.id, **limit}
 
 
 def _default(configs: list[Json]) -> Json:
