@@ -18,6 +18,7 @@ from switchroom.protocol.errors import VersionNotSupported
 from switchroom.store.keys import owner_key
 
 __all__ = [
+    "EXTENSION_HEADERS",
     "SUPPORTED_VERSIONS",
     "UNSAID",
     "CallContext",
@@ -33,9 +34,11 @@ SUPPORTED_VERSIONS = ("0.3", "1.0")
 UNSAID = "0.3"
 """What a request speaks that names no version (§3.6.2)."""
 
+EXTENSION_HEADERS = {"1.0": b"a2a-extensions", "0.3": b"x-a2a-extensions"}
+"""How each version calls the header that names extensions; in a request either will do."""
+
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d+)*", re.ASCII)
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
-_EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
 # A random start and a counter: unique among gateways, without a system call per request.
 _PROCESS = secrets.token_hex(8)
@@ -128,8 +131,9 @@ def active_extensions(
 
     `raw_headers` are the same headers with their repetitions. Others are ignored (§4.6.3).
     """
-    if declared and (_EXTENSION_HEADERS[0] in headers or _EXTENSION_HEADERS[1] in headers):
-        listed = b",".join(value for name, value in raw_headers if name in _EXTENSION_HEADERS)
+    names = EXTENSION_HEADERS.values()
+    if declared and any(name in headers for name in names):
+        listed = b",".join(value for name, value in raw_headers if name in names)
         uris = (uri.strip() for uri in listed.decode("latin-1").split(","))
         return tuple(dict.fromkeys(uri for uri in uris if uri in declared))
     return ()

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from switchroom.gateway.address import Address
 from switchroom.gateway.body import CLOSE, ClientLeft, read_body
-from switchroom.gateway.context import active_extensions, read_context
+from switchroom.gateway.context import EXTENSION_HEADERS, active_extensions, read_context
 from switchroom.gateway.dispatch import (
     Answer,
     Event,
@@ -33,8 +33,6 @@ from switchroom.protocol.methods import Method
 from switchroom.protocol.model import Json
 
 __all__ = ["Call", "Endpoint", "Reply"]
-
-_EXTENSIONS = {"1.0": b"a2a-extensions", "0.3": b"x-a2a-extensions"}
 
 Reply: TypeAlias = tuple[int, list[tuple[bytes, bytes]], bytes]
 """Status, headers and body."""
@@ -101,7 +99,7 @@ class Call(ABC):
         ]
         if self.extensions:
             listed = ", ".join(self.extensions).encode("latin-1")
-            headers.append((_EXTENSIONS[self.wire.version], listed))
+            headers.append((EXTENSION_HEADERS[self.wire.version], listed))
         return headers
 
 

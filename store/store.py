@@ -143,8 +143,9 @@ class Store:
             # Also when whoever opens it is told to stop: nothing may be left open.
             if store is not None:
                 await store.close()
-            for client in clients:
-                await client.aclose()
+            else:
+                for client in clients:
+                    await client.aclose()
             raise
         return store
 

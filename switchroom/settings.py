@@ -55,23 +55,27 @@ def _seconds(value: Any) -> timedelta:
     return duration
 
 
+def _listed(value: Any) -> Any:
+    """What an iterable holds, or a text between its commas."""
+    return value.split(",") if isinstance(value, str) else value
+
+
 def _list_of_seconds(value: Any) -> tuple[timedelta, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    return tuple(_seconds(part) for part in parts)
+    return tuple(_seconds(part) for part in _listed(value))
 
 
 def _versions(value: Any) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    versions = tuple(sorted({str(part).strip() for part in parts}))
+    versions = tuple(sorted({str(part).strip() for part in _listed(value)}))
     if versions not in (("1.0",), ("0.3", "1.0")):
         raise PydanticCustomError("versions", "1.0,0.3 or 1.0")
     return versions
 
 
 def _networks(value: Any) -> tuple[Network, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
     try:
-        return tuple(ip_network(part.strip() if isinstance(part, str) else part) for part in parts)
+        return tuple(
+            ip_network(part.strip() if isinstance(part, str) else part) for part in _listed(value)
+        )
     except (TypeError, ValueError):
         raise PydanticCustomError(
             "networks", "addresses or networks, comma-separated, such as 10.0.0.0/8,::1"
@@ -79,8 +83,7 @@ def _networks(value: Any) -> tuple[Network, ...]:
 
 
 def _paths(value: Any) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    paths = tuple(path for part in parts if (path := str(part).strip()))
+    paths = tuple(path for part in _listed(value) if (path := str(part).strip()))
     if any("\n" in path or path.startswith("-----") for path in paths):
         raise PydanticCustomError("paths", "names of PEM files, not what is in them")
     return paths
