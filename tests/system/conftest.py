@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -119,6 +120,13 @@ async def proxy(deployed: Deployment) -> AsyncIterator[Proxy]:
     """A load balancer without affinity over the two gateways."""
     async with proxy_over(deployed.ports) as opened:
         yield opened
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    """What official clients send their requests with."""
+    async with httpx.AsyncClient(timeout=60) as client:
+        yield client
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ it makes 1.0 of again is what it would have seen in 1.0.
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -16,29 +15,18 @@ from a2a.types.a2a_pb2 import (
     CancelTaskRequest,
     GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
-    Message,
     Part,
-    Role,
-    SendMessageConfiguration,
-    SendMessageRequest,
-    StreamResponse,
     SubscribeToTaskRequest,
-    Task,
     TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.errors import A2AError, TaskNotCancelableError, TaskNotFoundError
 
+from tests.support.official import request, send, text_of
 from tests.support.proxy import Proxy
 from tests.system.conftest import Gates
 
 pytestmark = pytest.mark.requires("redis-server")
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=60) as client:
-        yield client
 
 
 @pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
@@ -70,24 +58,6 @@ async def client(connect: Any) -> Client:
 async def streaming(connect: Any) -> Client:
     made: Client = await connect()
     return made
-
-
-def request(text: str, *parts: Part, now: bool = False, **more: Any) -> SendMessageRequest:
-    ident = str(uuid.uuid4())
-    said = [Part(text=text), *parts]
-    return SendMessageRequest(
-        message=Message(message_id=ident, role=Role.ROLE_USER, parts=said, **more),
-        configuration=SendMessageConfiguration(return_immediately=now),
-    )
-
-
-async def send(client: Client, text: str, *parts: Part, **more: Any) -> StreamResponse:
-    (answer,) = [event async for event in client.send_message(request(text, *parts, **more))]
-    return answer
-
-
-def text_of(task: Task) -> str:
-    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
 async def test_sends_and_their_history(client: Client) -> None:

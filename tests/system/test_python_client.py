@@ -20,12 +20,7 @@ from a2a.types.a2a_pb2 import (
     GetTaskRequest,
     ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
-    Message,
-    Part,
     Role,
-    SendMessageConfiguration,
-    SendMessageRequest,
-    StreamResponse,
     SubscribeToTaskRequest,
     Task,
     TaskPushNotificationConfig,
@@ -39,17 +34,12 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
+from tests.support.official import request, send, text_of
 from tests.support.proxy import Proxy
 from tests.support.wait import wait_until
 from tests.system.conftest import Gates
 
 pytestmark = pytest.mark.requires("redis-server")
-
-
-@pytest.fixture
-async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=60) as client:
-        yield client
 
 
 @pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
@@ -76,27 +66,10 @@ async def streaming(proxy: Proxy, http: httpx.AsyncClient, binding: str) -> Clie
     return await client_of(proxy, http, binding)
 
 
-def request(text: str, *, now: bool = False, **more: Any) -> SendMessageRequest:
-    ident = str(uuid.uuid4())
-    return SendMessageRequest(
-        message=Message(message_id=ident, role=Role.ROLE_USER, parts=[Part(text=text)], **more),
-        configuration=SendMessageConfiguration(return_immediately=now),
-    )
-
-
-async def send(client: Client, text: str, **more: Any) -> StreamResponse:
-    (answer,) = [event async for event in client.send_message(request(text, **more))]
-    return answer
-
-
 async def task_of(client: Client, text: str, **more: Any) -> Task:
     answer = await send(client, text, **more)
     assert answer.HasField("task"), answer
     return answer.task
-
-
-def text_of(task: Task) -> str:
-    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
 async def test_a_blocking_send_is_answered_with_the_finished_task(client: Client) -> None:

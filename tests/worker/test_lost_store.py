@@ -53,6 +53,14 @@ async def begun(house: House, gateway: Gateway, agent: Silent) -> dict[str, Json
     return tasks
 
 
+async def one_begun(house: House, gateway: Gateway, agent: Silent) -> Json:
+    """A task whose run has begun."""
+    task: Json = await gateway.send("hi", returnImmediately=True)
+    await house.state(task["id"], WORKING)
+    await wait_until(lambda: agent.runs, what="it has begun")
+    return task
+
+
 async def all_held(gateway: Gateway) -> bool:
     keys = gateway.store.keys.queue
     found = await gateway.store.queue_commit(
@@ -134,9 +142,7 @@ async def test_a_cancel_finds_a_run_whose_task_was_lost(house: House) -> None:
     agent = Silent()
     gateway = await house.gateway(**QUICK)
     await house.worker(agent, **QUICK)
-    task = await gateway.send("hi", returnImmediately=True)
-    await house.state(task["id"], WORKING)
-    await wait_until(lambda: agent.runs, what="it has begun")
+    task = await one_begun(house, gateway, agent)
     await gateway.store.commit(command("DEL", *gateway.store.keys.of_task(task["id"])))
 
     async def there() -> bool:
@@ -152,9 +158,7 @@ async def test_a_cancel_that_an_older_save_knows_is_carried_out(house: House) ->
     agent = Silent()
     gateway = await house.gateway(**QUICK)
     await house.worker(agent, **QUICK)
-    task = await gateway.send("hi", returnImmediately=True)
-    await house.state(task["id"], WORKING)
-    await wait_until(lambda: agent.runs, what="it has begun")
+    task = await one_begun(house, gateway, agent)
     key = gateway.store.keys.task(task["id"])
     await gateway.store.commit(command("HSET", key, "fence", 0, "run", "", "n", 0, "cancel", 1))
     await house.state(task["id"], CANCELED)
