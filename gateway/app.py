@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
@@ -69,7 +69,8 @@ def create_app(
 
     `app.state.draining` is an asyncio.Event, set by `app.state.drain()`: call that, in the event
     loop's thread, when the gateway is to stop. A handler with a method `drain` is told too: what it
-    keeps waiting should be answered soon.
+    keeps waiting should be answered soon. One with an async context manager `running()` is within it
+    while the lifespan lasts.
 
     Raises SettingsError and CardError, and ValueError for a method that cannot be added: one
     sentence each.
@@ -111,16 +112,15 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         nonlocal kept
-        if make is None or store is not None:
+        async with AsyncExitStack() as opened:
+            if make is not None and store is None:
+                kept = await Store.open(settings)
+                opened.push_async_callback(kept.close)
+                endpoint.handler = make(kept, settings)
+                opened.callback(setattr, endpoint, "handler", None)
+            if running := getattr(endpoint.handler, "running", None):
+                await opened.enter_async_context(running())
             yield
-            return
-        kept = await Store.open(settings)
-        try:
-            endpoint.handler = make(kept, settings)
-            yield
-        finally:
-            endpoint.handler = None
-            await kept.close()
 
     async def ready() -> None:
         if endpoint.handler is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from switchroom.gateway.answers import Answers, ClosingStream, item_of
@@ -12,6 +13,7 @@ from switchroom.gateway.content import InputModes
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem
 from switchroom.gateway.extended import ExtendedCard
+from switchroom.gateway.pressure import Pressure
 from switchroom.gateway.sends import Sends
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import (
@@ -67,7 +69,10 @@ class DistributedHandler:
         self._card = card
         self._extended = extended
         self._modes = InputModes(card)
-        self._sends = Sends(store, settings)
+        self.pressure = Pressure(
+            store.queue, runs=settings.waiting_limit, age=settings.waiting_age
+        )
+        self._sends = Sends(store, settings, self.pressure)
         self._answers = Answers(store, settings)
         self._methods: dict[str, Callable[[Json | None, CallContext], Awaitable[Answer]]] = {
             "SendMessage": self.send_message,
@@ -82,6 +87,16 @@ class DistributedHandler:
             "DeleteTaskPushNotificationConfig": self.delete_push_config,
             "GetExtendedAgentCard": self.get_extended_agent_card,
         }
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """What goes on beside the calls."""
+        watch = asyncio.create_task(self.pressure.watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            await asyncio.wait([watch])
 
     def drain(self) -> None:
         """This gateway goes away: blocking sends are answered with the Task as it is."""

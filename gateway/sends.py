@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass, replace
 
 from switchroom.gateway.context import CallContext
+from switchroom.gateway.pressure import Pressure
 from switchroom.protocol.errors import InvalidParams, TaskNotFound, UnsupportedOperation
 from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import is_interrupted, is_terminal
@@ -71,11 +72,15 @@ class Sent:
 
 
 class Sends:
-    """Accepts messages."""
+    """Accepts messages.
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    pressure: what waits for a worker; beyond its limit new work is refused.
+    """
+
+    def __init__(self, store: Store, settings: Settings, pressure: Pressure) -> None:
         self._store = store
         self._settings = settings
+        self._pressure = pressure
         self._claim_ttl = round(settings.claim_ttl.total_seconds() * 1000)
 
     async def accept(
@@ -92,9 +97,25 @@ class Sends:
             key=context.idempotency_key,
             idempotency=self._settings.idempotency,
         )
-        if request.message.task_id:
+        follows_up = bool(request.message.task_id)
+        if self._pressure.level >= 1:
+            await self._shed(claim, context, follows_up=follows_up)
+        if follows_up:
             return await self._follow_up(claim, request, context)
         return await self._first(claim, request, context, shown=shown)
+
+    async def _shed(self, claim: Claim, context: CallContext, *, follows_up: bool) -> None:
+        """Refuses, before anything is written, what is new: what has been begun is worth more to
+        its client, and has room of its own, up to twice the limit.
+        """
+        if self._pressure.level < 2:
+            if follows_up:
+                return
+            if claim.kept:
+                (held,) = await self._store.reads(claim.read(self._store.keys, context.owner))
+                if held is not None:
+                    return
+        raise self._pressure.refusal()
 
     async def _first(
         self, claim: Claim, request: SendMessageRequest, context: CallContext, *, shown: bool

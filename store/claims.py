@@ -41,6 +41,10 @@ class Claim:
     def value(self, task_id: str) -> str:
         return f"{task_id} {self.params}"
 
+    def read(self, keys: Keys, owner: str) -> Call:
+        """Answers the value that holds, or None."""
+        return command("GET", keys.claim(owner, self.digest))
+
     def take(self, keys: Keys, owner: str, task_id: str, ttl: int) -> Call:
         """Answers None if the claim is ours now, else the value that holds."""
         return command(

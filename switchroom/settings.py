@@ -41,17 +41,26 @@ class SettingsError(Exception):
     """A setting is wrong; the text is one sentence: the setting, what was found and expected."""
 
 
-def _seconds(value: Any) -> timedelta:
+def _duration(value: Any) -> timedelta | None:
     if isinstance(value, timedelta):
-        duration = value
-    else:
-        try:
-            seconds = math.nan if isinstance(value, bool) else float(value)
-            duration = timedelta(seconds=seconds)
-        except (TypeError, ValueError, OverflowError):
-            duration = timedelta(0)
-    if duration <= timedelta(0):
+        return value
+    try:
+        return timedelta(seconds=math.nan if isinstance(value, bool) else float(value))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _seconds(value: Any) -> timedelta:
+    duration = _duration(value)
+    if duration is None or duration <= timedelta(0):
         raise PydanticCustomError("seconds", "a number of seconds above 0, such as 15")
+    return duration
+
+
+def _seconds_or_none(value: Any) -> timedelta:
+    duration = _duration(value)
+    if duration is None or duration < timedelta(0):
+        raise PydanticCustomError("seconds", "a number of seconds, such as 15, or 0 for no limit")
     return duration
 
 
@@ -164,6 +173,9 @@ KeyPart = Annotated[str, _name_of("_.:-")]
 # A colon would let one queue's key be another's: `a:running` is where queue `a` keeps its runs.
 QueueName = Annotated[str, _name_of("_.-")]
 Count = Annotated[int, Field(ge=1)]
+# 0 is no limit.
+SecondsOrNone = Annotated[timedelta, BeforeValidator(_seconds_or_none)]
+CountOrNone = Annotated[int, Field(ge=0)]
 
 
 class Settings(BaseModel):
@@ -282,6 +294,14 @@ class Settings(BaseModel):
     blocking_limit: Seconds = timedelta(minutes=5)
     """Longest a blocking send waits before it answers the task as it is. Keep it below the proxy's
     timeout.
+    """
+    waiting_limit: CountOrNone = 10_000
+    """Runs that may wait for a worker before new sends get 503; 0 is no limit. High: work comes too
+    late, and Redis fills; low: bursts are refused that workers would manage.
+    """
+    waiting_age: SecondsOrNone = timedelta(0)
+    """The same by how long the first of them has waited; 0 is no limit. Where workers scale to
+    none, it refuses what would make them start.
     """
     show_after: Seconds = timedelta(seconds=1)
     """When a send that has not answered yet becomes a task that GetTask and ListTasks know."""

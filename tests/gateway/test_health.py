@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 from starlette.applications import Starlette
 
 from switchroom.gateway.app import create_app
+from switchroom.gateway.context import CallContext
+from switchroom.gateway.dispatch import Answer
 from switchroom.gateway.health import Ping, health_routes
+from switchroom.protocol.model import Json
 from switchroom.settings import Settings
 from tests.support.gateways import call, card_of, client_of
 
@@ -72,3 +77,22 @@ async def test_the_lifespan_opens_and_closes_the_store() -> None:
         assert (await client.get("/readyz")).status_code == 200
         error = (await call(client, "GetTask", {"id": "nothing"})).json()["error"]
         assert error["code"] == -32001
+
+
+async def test_a_handler_runs_as_long_as_the_lifespan() -> None:
+    class Handler:
+        async def dispatch(self, method: str, params: Json | None, context: CallContext) -> Answer:
+            raise AssertionError("nothing is asked")
+
+        @asynccontextmanager
+        async def running(self) -> AsyncIterator[None]:
+            told.append("begun")
+            yield
+            told.append("ended")
+
+    told: list[str] = []
+    app = create_app(Settings(), handler=Handler(), card=card_of())
+    assert told == []
+    async with app.router.lifespan_context(app):
+        assert told == ["begun"]
+    assert told == ["begun", "ended"]
