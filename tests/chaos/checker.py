@@ -1,0 +1,319 @@
+"""The judge of `make chaos`: from what is stored, marked and seen, every promise that was broken.
+
+Promises that each breach names its task, what is wrong and the log around it; and that nothing of
+the product's own code has a say. It looks at a deployment that is whole again and quiet, on a Redis
+which has lost nothing: then nobody may have lost anything, either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from itertools import groupby
+from typing import NamedTuple
+
+from tests.chaos.dump import Dump, Entry, Task, tasks_in
+from tests.chaos.marks import AgentRun
+from tests.chaos.records import Records, Send
+from tests.chaos.said import INTERRUPTED, TERMINAL, artifacts_of, said
+from tests.chaos.views import check_view
+
+__all__ = ["Breach", "check"]
+
+_ENDED = TERMINAL | {"answered"}
+_CHUNK = re.compile(r"(\w+)\.(\d+) ")
+_SPENT = re.compile(r"The task was begun \d+ times, and its worker lost each time\.")
+_OF_TASK = re.compile(r"switchroom:\{([^/}]+)\}:(task|log|push)")
+_OF_OWNER = re.compile(r"switchroom:\{[^}]*/[^}]*\}:(tasks|ctx:\w+|state:\w+)")
+_CLAIM = re.compile(r"switchroom:claim:\{[^}]*/[^}]*\}:\w+")
+_HEALTH = re.compile(r"switchroom:queue:main:health:\w+")
+_OPEN, _SECRET = "switchroom:open:main", "switchroom:cursor-secret"
+_ALONE = {_OPEN, _SECRET, "switchroom:reconciler:main"}
+_FOR_EVER = {_OPEN, _SECRET}
+_AROUND = 12
+"""Entries of a log that a breach shows."""
+
+
+class Breach(NamedTuple):
+    """A broken promise.  kind: one word.  task_id: '' where it is of none."""
+
+    kind: str
+    task_id: str
+    text: str
+    log: tuple[Entry, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"BREACH ({self.kind}) task {self.task_id or '-'}: {self.text}"]
+        shown = self.log if len(self.log) <= 2 * _AROUND else self.log[:_AROUND]
+        lines += map(_line, shown)
+        if shown is not self.log:
+            lines += [f"    … {len(self.log) - 2 * _AROUND} more …"]
+            lines += map(_line, self.log[-_AROUND:])
+        return "\n".join(lines)
+
+
+def _line(entry: Entry) -> str:
+    text = said(entry.event).text if entry.kind not in ("input", "task") else ""
+    state = entry.state or "-"
+    return f"    {entry.seq} {entry.mark} {entry.kind} {state} turn {entry.turn} {text[:50]!r}"
+
+
+def check(dump: Dump, runs: Mapping[str, AgentRun], records: Records) -> list[Breach]:
+    """Every breach there is.  dump: all of Redis.  runs: the marks, by the run's name."""
+    tasks = tasks_in(dump)
+    found = [
+        Breach(kind, task_id, text, tasks[task_id].log)
+        for task_id, task in tasks.items()
+        for kind, text in (*_log(task), *_work(task_id, task, runs))
+    ]
+    found += _sends(tasks, records)
+    for view in records.views:
+        task = tasks.get(view.task_id)
+        if task is not None:
+            found += [
+                Breach("view", view.task_id, text, task.log) for text in check_view(view, task)
+            ]
+    found += _runs(tasks, runs, records)
+    found += _keys(dump, tasks)
+    found += _lists(dump, tasks)
+    found += _looks(tasks, records)
+    found += [Breach("strange", task_id, what) for task_id, what in records.strange]
+    return found
+
+
+# -- one task
+
+
+def _log(task: Task) -> Iterator[tuple[str, str]]:
+    """Dense, told of truly by its hash, ended once, and written by one after the other."""
+    log, fields = task.log, task.fields
+    if not log:
+        yield "gap", "the log is gone"
+        return
+    numbers = [entry.seq for entry in log]
+    if numbers != list(range(1, len(log) + 1)):
+        missing = sorted(set(range(1, numbers[-1] + 1)) - set(numbers))
+        yield "gap", f"the log has {len(log)} entries up to {numbers[-1]}; missing: {missing}"
+    last = log[-1]
+    state = next((entry.state for entry in reversed(log) if entry.state), "")
+    told = (int(fields["seq"]), fields["mark"], task.state)
+    if told != (last.seq, last.mark, state):
+        yield "hash", f"the hash says {told}, the log {(last.seq, last.mark, state)}"
+    ends = [entry for entry in log if entry.state in _ENDED]
+    if len(ends) > 1 or (ends and ends[0] is not last):
+        at = ", ".join(f"{entry.seq} ({entry.state})" for entry in ends)
+        yield "end", f"it should end once, with its last entry; it ended at {at} of {last.seq}"
+    writers = [mark for mark, _ in groupby(log, key=lambda entry: entry.mark)]
+    for mark in sorted({mark for mark in writers if writers.count(mark) > 1}):
+        yield "overlap", f"the run {mark} wrote again after another had begun to"
+
+
+def _work(task_id: str, task: Task, runs: Mapping[str, AgentRun]) -> Iterator[tuple[str, str]]:
+    """What each run of the agent has in the log is in order, and what it ended is whole."""
+    answers: dict[str, str] = {}
+    asked = {1: task.text}
+    for entry in task.log:
+        if entry.kind == "input":
+            asked[entry.turn] = entry.event["message"]["parts"][0]["text"]
+    for (_, turn), block in groupby(task.log, key=lambda entry: (entry.mark, entry.turn)):
+        entries = [entry for entry in block if entry.kind in ("status", "artifact")]
+        names, numbers = _told(entries, runs)
+        if len(names) > 1:
+            yield "overlap", f"one run of turn {turn} holds the words of {sorted(names)}"
+        if numbers != list(range(len(numbers))):
+            yield "chunks", f"chunks of turn {turn} are out of order or missing: {numbers}"
+        for name in names & runs.keys():
+            run = runs[name]
+            if (run.task_id, run.turn, run.key) != (task_id, turn, task.key):
+                yield "foreign", f"turn {turn} holds words of {run}"
+            if len(numbers) > run.chunks:
+                yield "marks", f"{name} has {len(numbers)} chunks in the log, {run.chunks} marks"
+        last = entries[-1].state if entries else ""
+        if last in ("COMPLETED", "INPUT_REQUIRED"):
+            due = int(asked[turn].split()[2]) if asked[turn].split()[0] != "reply" else 0
+            if len(numbers) != due:
+                yield "chunks", f"turn {turn} ended as {last} with {len(numbers)} of {due} chunks"
+            answers[f"{turn}-1"] = "".join(
+                said(entry.event).text for entry in entries if entry.kind == "artifact"
+            )
+    if task.state in ("COMPLETED", "INPUT_REQUIRED"):
+        held = artifacts_of(task.snapshot)
+        due_texts = {name: text for name, text in answers.items() if text}
+        if held != due_texts:
+            yield "answer", f"the final Task holds {_short(held)}, the log {_short(due_texts)}"
+        if said({"task": task.snapshot}).state != task.state:
+            yield "answer", f"the final Task is not {task.state}: {task.snapshot.get('status')}"
+    yield from _outcome(task)
+
+
+def _told(entries: Iterable[Entry], runs: Mapping[str, AgentRun]) -> tuple[set[str], list[int]]:
+    """Whose words these are (each run of the agent says its name), and the chunks' numbers."""
+    names, numbers = set[str](), list[int]()
+    for entry in entries:
+        text = said(entry.event).text
+        if entry.kind == "artifact":
+            if found := _CHUNK.match(text):
+                names.add(found[1])
+                numbers.append(int(found[2]))
+        elif (word := text.partition(" ")[0]) in runs:
+            names.add(word)
+    return names, numbers
+
+
+def _outcome(task: Task) -> Iterator[tuple[str, str]]:
+    verb = task.text.partition(" ")[0]
+    text = said(task.log[-1].event).text if task.log and task.log[-1].kind == "status" else ""
+    match task.state, verb:
+        case ("answered", "reply") | ("COMPLETED", "work" | "again" | "ask" | "deaf" | "reply"):
+            pass
+        case ("FAILED", "fail") if text.endswith(f" {task.key}"):
+            pass
+        case ("FAILED", _) if _SPENT.fullmatch(text):
+            pass
+        case ("CANCELED", _) if task.fields.get("cancel"):
+            pass
+        case ("INPUT_REQUIRED", "ask") if task.fields["turn"] == "1":
+            pass
+        case _:
+            yield "outcome", f"{task.text!r} ended as {task.state}: {text!r}"
+
+
+# -- what clients were told
+
+
+def _sends(tasks: Mapping[str, Task], records: Records) -> Iterator[Breach]:
+    """Each accepted message made one task (or turn), everybody was told that one, and it ended."""
+    by_key = defaultdict(list)
+    for task_id, task in tasks.items():
+        by_key[task.key].append(task_id)
+    known = {send.key for send in records.sends}
+    for key in by_key.keys() - known:
+        for task_id in by_key[key]:
+            yield Breach("foreign", task_id, "nobody asked for this task", tasks[task_id].log)
+    for send in records.sends:
+        stored, what = by_key[send.key], f"the send of {send.text!r}"
+        log = tasks[stored[0]].log if stored else ()
+        if len(stored) != 1 or not send.tasks <= set(stored):
+            told = f"{sorted(send.tasks)} was told, {stored} is stored"
+            yield Breach("tasks", "".join(stored[:1]), f"{what} should be one task; {told}", log)
+            continue
+        (task_id,) = stored
+        yield from (Breach("send", task_id, f"{what}: {text}", log) for text in
+                    _told_of(send, tasks[task_id]))  # fmt: skip
+    for cancel in records.cancels:
+        task = tasks.get(cancel.task_id)
+        good = {"CANCELED", "-32002"} if task and task.state == "CANCELED" else {"-32002"}
+        if task is not None and not set(cancel.answers) <= good:
+            text = f"it ended as {task.state}, its cancels were answered {cancel.answers}"
+            yield Breach("cancel", cancel.task_id, text, task.log)
+
+
+def _told_of(send: Send, task: Task) -> Iterator[str]:
+    if not send.settled:
+        yield "its client never learnt how it ended"
+    if task.state not in _ENDED and not (send.left and task.state in INTERRUPTED):
+        yield f"it never ended; it is {task.state}"
+    if send.turn == 2 and [e.turn for e in task.log if e.kind == "input"] != [2]:
+        yield "its message should be in the log once"
+    if send.turn == 1 and task.text != send.text:
+        yield f"the task was asked {task.text!r}"
+    if send.replies:
+        said_by = {said(e.event).text for e in task.log if e.kind == "message"}
+        if send.replies != said_by:
+            yield f"it was answered {send.replies}, the log holds {said_by}"
+
+
+def _looks(tasks: Mapping[str, Task], records: Records) -> Iterator[Breach]:
+    """When all was quiet, each gateway told the tasks as they are stored, and listed each once."""
+    for task_id, looks in records.looks.items():
+        task = tasks.get(task_id)
+        if task is None or any(look != task.snapshot for look in looks):
+            stored = task.snapshot if task else None
+            yield Breach("look", task_id, f"GetTask told {looks}; stored is {stored}")
+    visible = {ident for ident, task in tasks.items() if _visible(task)}
+    listed = records.listed
+    if records.looks and (len(listed) != len(set(listed)) or set(listed) != visible):
+        doubled = sorted({ident for ident in listed if listed.count(ident) > 1})
+        text = (
+            f"ListTasks gave {len(listed)} of {len(visible)} tasks; missing "
+            f"{sorted(visible - set(listed))}, not there {sorted(set(listed) - visible)}, "
+            f"doubled {doubled}"
+        )
+        yield Breach("list", "", text)
+
+
+# -- what agents did
+
+
+def _runs(
+    tasks: Mapping[str, Task], runs: Mapping[str, AgentRun], records: Records
+) -> Iterator[Breach]:
+    """Agents ran for tasks that exist; and when nothing was broken any more, once for each turn."""
+    turns = defaultdict(list)
+    for run in runs.values():
+        turns[run.key, run.turn].append(run)
+        task = tasks.get(run.task_id)
+        if task is None or task.key != run.key:
+            yield Breach("foreign", run.task_id, f"an agent ran for a task that is not: {run}")
+    for send in records.sends:
+        ran = turns[send.key, send.turn]
+        if send.calm and len(ran) != (2 if send.text.startswith("again") else 1):
+            text = f"nothing was broken, and the agent ran {len(ran)} times: {ran}"
+            yield Breach("runs", ran[0].task_id if ran else "", text)
+
+
+# -- keys
+
+
+def _keys(dump: Dump, tasks: Mapping[str, Task]) -> Iterator[Breach]:
+    """Each key is of a stored task, or one of the few others; and lives for ever only if it may."""
+    for name, key in dump.items():
+        if found := _OF_TASK.fullmatch(name):
+            owner = found[1]
+        elif _CLAIM.fullmatch(name):
+            owner = key.value.partition(" ")[0]
+        else:
+            owner = ""
+            if not (name in _ALONE or _OF_OWNER.fullmatch(name) or _HEALTH.fullmatch(name)):
+                yield Breach("orphan", "", f"the key {name} belongs to nothing: {_short(key)}")
+        if owner and owner not in tasks:
+            yield Breach("orphan", owner, f"the key {name} is of a task that is not stored")
+        if key.ttl == -1 and name not in _FOR_EVER:
+            yield Breach("orphan", owner, f"the key {name} would live for ever")
+    for task_id in dump.get(_OPEN, _NONE).value:
+        if task_id not in tasks or tasks[task_id].state in _ENDED:
+            yield Breach("orphan", task_id, f"{_OPEN} still holds it")
+
+
+def _lists(dump: Dump, tasks: Mapping[str, Task]) -> Iterator[Breach]:
+    """A list may hold too much, never too little."""
+    for task_id, task in tasks.items():
+        fields = task.fields
+        mine = f"switchroom:{{{fields['owner']}}}"
+        due = []
+        if _visible(task):
+            context = blake2b(fields["ctx"].encode(), digest_size=16).hexdigest()
+            due += [f"{mine}:tasks", f"{mine}:ctx:{context}", f"{mine}:state:{fields['state']}"]
+        if task.state not in _ENDED:
+            due.append(_OPEN)
+        for name in due:
+            if task_id not in dump.get(name, _NONE).value:
+                yield Breach("list", task_id, f"{name} does not hold it", task.log)
+
+
+class _Nothing(NamedTuple):
+    value: Mapping[str, float] = {}
+
+
+_NONE = _Nothing()
+
+
+def _visible(task: Task) -> bool:
+    return task.fields.get("shown") == "1" and task.state != "answered"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 400 else f"{text[:400]}…"
