@@ -22,6 +22,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from switchroom.gateway.auth.gate import Gate
+from switchroom.gateway.auth.load import load_gate
 from switchroom.gateway.body import headers_of
 from switchroom.gateway.card import CARD_PATH, KEYS_PATH, CardSource, load_card
 from switchroom.gateway.card_files import found_of
@@ -58,27 +60,30 @@ def create_app(
     handler: RequestHandler | None = None,
     card: AgentCard | CardSource | None = None,
     store: Store | None = None,
+    gate: Gate | None = None,
     methods: Mapping[Method, Answering] | None = None,
 ) -> FastAPI:
     """A gateway: JSON-RPC at /, HTTP+JSON beside it, the card, /openapi.json, /livez, /readyz.
 
     `handler` replaces ours, as the setting of that name does; `card` the one that the settings
     name. A `store` that is given stays open; otherwise the lifespan opens and closes one, if the
-    handler needs it. `methods` are those that extensions of the card add: a row of the table each,
+    handler or the gate needs it. `gate` asks who calls, in place of the one that the settings make.
+    `methods` are those that extensions of the card add: a row of the table each,
     and the coroutine that answers it.
 
     `app.state.draining` is an asyncio.Event, set by `app.state.drain()`: call that, in the event
     loop's thread, when the gateway is to stop. A handler with a method `drain` is told too: what it
-    keeps waiting should be answered soon. One with an async context manager `running()` is within it
-    while the lifespan lasts.
+    keeps waiting should be answered soon. One with an async context manager `running()` is within
+    it while the lifespan lasts.
 
     Raises SettingsError and CardError, and ValueError for a method that cannot be added: one
     sentence each.
     """
+    gate = load_gate(settings) if gate is None else gate
     if card is None:
-        card = load_card(settings.card, settings)
+        card = load_card(settings.card, settings, schemes=gate.schemes)
     elif isinstance(card, AgentCard):
-        card = CardSource(found_of(card, card.name), settings)
+        card = CardSource(found_of(card, card.name), settings, schemes=gate.schemes)
     extended = load_extended(settings, card)
     draining = asyncio.Event()
     streams = EventStreams(heartbeat=settings.heartbeat.total_seconds())
@@ -96,11 +101,13 @@ def create_app(
     added = AddedMethods(methods or {}, card.card)
     endpoint = Endpoint(
         card=card.card,
+        gate=gate,
         address=card.address,
         streams=streams,
         draining=draining,
         body_limit=settings.body_limit,
         error_table=settings.error_table,
+        legacy_codes=settings.legacy_error_codes,
         added=added,
         handler=handler,
     )
@@ -113,11 +120,13 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         nonlocal kept
         async with AsyncExitStack() as opened:
-            if make is not None and store is None:
+            if store is None and (make or gate.needs_store):
                 kept = await Store.open(settings)
                 opened.push_async_callback(kept.close)
-                endpoint.handler = make(kept, settings)
-                opened.callback(setattr, endpoint, "handler", None)
+                if make:
+                    endpoint.handler = make(kept, settings)
+                    opened.callback(setattr, endpoint, "handler", None)
+            await opened.enter_async_context(gate.running(kept))
             if running := getattr(endpoint.handler, "running", None):
                 await opened.enter_async_context(running())
             yield

@@ -15,6 +15,7 @@ from starlette.types import Receive
 
 from switchroom.protocol.errors import (
     A2AError,
+    AuthenticationFailed,
     InvalidRequest,
     MediaTypeNotSupported,
     ParseError,
@@ -118,8 +119,10 @@ def _is_finite(value: Any) -> bool:
 def headers_of(fault: A2AError) -> list[tuple[bytes, bytes]]:
     """The headers that an error asks for: how to authenticate, when to try again, which verb."""
     headers = []
-    if fault.http == 401:
-        headers.append((b"www-authenticate", b'Bearer realm="a2a"'))
+    for challenge in fault.challenges:
+        if isinstance(fault, AuthenticationFailed) and challenge.startswith("Bearer "):
+            challenge += ', error="invalid_token"'  # RFC 6750 §3.1
+        headers.append((b"www-authenticate", challenge.encode("latin-1")))
     if fault.http in (429, 503):
         headers.append((b"retry-after", b"%d" % math.ceil(fault.retry_after or 1)))
     if isinstance(fault, VerbNotAllowed):

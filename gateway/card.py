@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from email.utils import format_datetime
 from functools import lru_cache
+from types import MappingProxyType
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,15 +31,20 @@ __all__ = ["CARD_PATH", "KEYS_PATH", "CardPress", "CardSource", "load_card"]
 CARD_PATH = "/.well-known/agent-card.json"
 KEYS_PATH = "/.well-known/jwks.json"
 
+_OPEN: Mapping[str, Json] = MappingProxyType({})
 _MAX_AGE = 300  # seconds; a new card reaches all clients within this time
 
 
 class CardPress:
     """Makes cards of a deployment out of what their authors wrote."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises SettingsError for a key that cannot be used."""
+    def __init__(self, settings: Settings, *, schemes: Mapping[str, Json] = _OPEN) -> None:
+        """schemes: the ways to authenticate, each of which is enough, by name.
+
+        Raises SettingsError for a key that cannot be used.
+        """
         self._versions = settings.protocol_versions
+        self._schemes = schemes
         self._signer = None
         if settings.card_keys:
             # Only here: who signs nothing need not load a library of cryptography.
@@ -70,6 +77,11 @@ class CardPress:
         # To leave a thing out and to say its default are one in the canonical form (§8.4.1).
         core = found.card.model_dump(mode="json", exclude_defaults=True)
         core["supportedInterfaces"] = self._interfaces(base_url)
+        if self._schemes:
+            # What its author says besides may be about a proxy before us.
+            core["securitySchemes"] = {**core.get("securitySchemes", {}), **self._schemes}
+            enough: list[Json] = [{"schemes": {name: {}}} for name in self._schemes]
+            core.setdefault("securityRequirements", enough)
         made = hybrid_card(core) if hybrid and "0.3" in self._versions else core
         if self._signer is None:
             return made
@@ -99,10 +111,15 @@ class CardSource:
         address: Where this deployment is.
     """
 
-    def __init__(self, found: Found, settings: Settings) -> None:
-        """Serve `found`. Raises CardError and SettingsError."""
+    def __init__(
+        self, found: Found, settings: Settings, *, schemes: Mapping[str, Json] = _OPEN
+    ) -> None:
+        """Serve `found`, which says that callers authenticate by one of `schemes`.
+
+        Raises CardError and SettingsError.
+        """
         self.card = found.card
-        self.press = CardPress(settings)
+        self.press = CardPress(settings, schemes=schemes)
         self.address = Address(settings)
         self.press.check(found)
         self._found = found
@@ -129,7 +146,11 @@ class CardSource:
 
 
 def load_card(
-    spec: str | None, settings: Settings, *, fallback: AgentCard | None = None
+    spec: str | None,
+    settings: Settings,
+    *,
+    schemes: Mapping[str, Json] = _OPEN,
+    fallback: AgentCard | None = None,
 ) -> CardSource:
     """The card that `spec` names: a JSON file, or an import string (attribute `card`).
 
@@ -137,8 +158,8 @@ def load_card(
     """
     if spec is None:
         name = "Agent" if settings.queue == "main" else settings.queue
-        return CardSource(Found(fallback or minimal_card(name=name)), settings)
-    return CardSource(find_card(spec), settings)
+        return CardSource(Found(fallback or minimal_card(name=name)), settings, schemes=schemes)
+    return CardSource(find_card(spec), settings, schemes=schemes)
 
 
 def _without_empty(value: Json) -> Json:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
-from switchroom.protocol.errors import VersionNotSupported
+from switchroom.gateway.auth.caller import ANYBODY, Caller
+from switchroom.protocol.errors import PermissionDenied, VersionNotSupported
+from switchroom.protocol.methods import SCOPES, Scope
 from switchroom.store.keys import owner_key
 
 __all__ = [
@@ -52,9 +54,15 @@ class CallContext:
     version: str
     """The negotiated protocol version, Major.Minor."""
     tenant: str = ""
-    """The tenant the caller named; routing only, never a proof of access (§4.11)."""
+    """The tenant of the caller's credential. On a server without authentication the one that the
+    request names, which is routing only and proves nothing (§4.11).
+    """
     caller: str = ""
     """Who calls; empty for everybody on a server without authentication."""
+    scopes: frozenset[Scope] = SCOPES
+    """What the caller may do."""
+    credential: str = ""
+    """How the caller proved it, for a log; never a secret."""
     extensions: tuple[str, ...] = ()
     """URIs of the active extensions: those that the client asks for and the card declares, each
     once, in the client's order (§4.6).
@@ -143,15 +151,27 @@ def read_context(
     headers: Mapping[bytes, bytes],
     *,
     version: str,
+    caller: Caller = ANYBODY,
     tenant: str,
     request_id: str,
     extensions: tuple[str, ...] = (),
     base_url: str = "",
 ) -> CallContext:
-    """The context of one call; what is no header has been found out before."""
+    """The context of one call; what is no header has been found out before.
+
+    tenant: the one that the request names. Raises PermissionDenied where it is not that of the
+    credential.
+    """
+    if caller is not ANYBODY:
+        if tenant and tenant != caller.tenant:
+            raise PermissionDenied("The request names a tenant that is not its credential's")
+        tenant = caller.tenant
     return CallContext(
         version=version,
         tenant=tenant,
+        caller=caller.principal,
+        scopes=caller.scopes,
+        credential=caller.credential,
         extensions=extensions,
         last_event_id=_text(headers.get(b"last-event-id")),
         idempotency_key=_text(headers.get(b"idempotency-key")),

@@ -21,11 +21,12 @@ from switchroom.protocol.errors import (
     ExtensionSupportRequired,
     InternalError,
     MethodNotFound,
+    PermissionDenied,
     PushNotificationNotSupported,
     Unavailable,
     UnsupportedOperation,
 )
-from switchroom.protocol.methods import METHODS, Method
+from switchroom.protocol.methods import METHODS, Method, Scope
 from switchroom.protocol.model import (
     Json,
     Message,
@@ -45,6 +46,7 @@ __all__ = [
     "encode_event",
     "encode_result",
     "find",
+    "require_scope",
 ]
 
 log = logging.getLogger(__name__)
@@ -100,11 +102,12 @@ async def dispatch(
     card: AgentCard,
     draining: bool = False,
 ) -> Answer:
-    """Check what the card offers and the client supports, then ask the handler.
+    """Check what the caller may, the card offers and the client supports, then ask the handler.
 
     `context.extensions` are the active ones. Raises A2AError, and whatever the handler raises. A
     gateway that drains opens no new stream; all else goes on.
     """
+    require_scope(method.scope, context)
     _require(method, context, card)
     if method.stream and draining:
         raise Unavailable("This gateway is shutting down; try again", retry_after=1)
@@ -117,6 +120,12 @@ async def dispatch(
             f"The handler answered {method.name} with {type(answer).__name__}, not {wanted}"
         )
     return answer
+
+
+def require_scope(scope: Scope | None, context: CallContext) -> None:
+    """Raises PermissionDenied, which names the scope that is missing."""
+    if scope is not None and scope not in context.scopes and "admin" not in context.scopes:
+        raise PermissionDenied(metadata={"scope": scope})
 
 
 def _require(method: Method, context: CallContext, card: AgentCard) -> None:

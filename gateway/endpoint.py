@@ -15,8 +15,15 @@ from typing import TypeAlias
 from starlette.types import Receive, Scope, Send
 
 from switchroom.gateway.address import Address
+from switchroom.gateway.auth.caller import ANYBODY, Request
+from switchroom.gateway.auth.gate import Gate
 from switchroom.gateway.body import CLOSE, ClientLeft, read_body
-from switchroom.gateway.context import EXTENSION_HEADERS, active_extensions, read_context
+from switchroom.gateway.context import (
+    EXTENSION_HEADERS,
+    active_extensions,
+    read_context,
+    request_id,
+)
 from switchroom.gateway.dispatch import (
     Answer,
     Event,
@@ -44,13 +51,14 @@ class Call(ABC):
     It lives as long as its stream does, so it holds neither body nor params.
     """
 
-    __slots__ = ("extensions", "receive", "request_id", "row", "scope")
+    __slots__ = ("caller", "extensions", "receive", "request_id", "row", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self.row: Method | None = None
         self.request_id = ""
+        self.caller = ANYBODY
         self.extensions: tuple[str, ...] = ()
 
     @property
@@ -110,11 +118,13 @@ class Endpoint:
         self,
         *,
         card: AgentCard,
+        gate: Gate,
         address: Address,
         streams: EventStreams,
         draining: asyncio.Event,
         body_limit: int,
         error_table: ErrorTable,
+        legacy_codes: bool,
         added: RequestHandler,
         handler: RequestHandler | None = None,
     ) -> None:
@@ -123,7 +133,9 @@ class Endpoint:
         """
         self.handler = handler
         self.error_table: ErrorTable = error_table
+        self.legacy_codes = legacy_codes
         self._card = card
+        self._gate = gate
         self._address = address
         self._added = added
         self._extensions = frozenset(e.uri for e in card.capabilities.extensions)
@@ -155,6 +167,12 @@ class Endpoint:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
+    async def admit(self, call: Call, headers: dict[bytes, bytes]) -> None:
+        """Find out who calls. Raises what `Gate.caller` raises."""
+        call.request_id = request_id(headers)
+        peer = call.scope.get("client")
+        call.caller = await self._gate.caller(Request(headers, peer[0] if peer else ""))
+
     async def read(self, call: Call, headers: dict[bytes, bytes]) -> bytes:
         """The body of a call. Raises what `read_body` raises."""
         return await read_body(headers, call.receive, limit=self._body_limit)
@@ -169,6 +187,7 @@ class Endpoint:
         context = read_context(
             headers,
             version=call.wire.version,
+            caller=call.caller,
             tenant=_tenant(asked),
             request_id=call.request_id,
             extensions=call.extensions,

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from switchroom.gateway.answers import Answers, ClosingStream, item_of
 from switchroom.gateway.content import InputModes
 from switchroom.gateway.context import CallContext
-from switchroom.gateway.dispatch import Answer, StreamItem
+from switchroom.gateway.dispatch import Answer, StreamItem, require_scope
 from switchroom.gateway.extended import ExtendedCard
 from switchroom.gateway.pressure import Pressure
 from switchroom.gateway.sends import Sends
@@ -69,9 +69,7 @@ class DistributedHandler:
         self._card = card
         self._extended = extended
         self._modes = InputModes(card)
-        self.pressure = Pressure(
-            store.queue, runs=settings.waiting_limit, age=settings.waiting_age
-        )
+        self.pressure = Pressure(store.queue, runs=settings.waiting_limit, age=settings.waiting_age)
         self._sends = Sends(store, settings, self.pressure)
         self._answers = Answers(store, settings)
         self._methods: dict[str, Callable[[Json | None, CallContext], Awaitable[Answer]]] = {
@@ -111,7 +109,7 @@ class DistributedHandler:
     # -- sending
 
     async def send_message(self, params: Json | None, context: CallContext) -> Answer:
-        request = self._send_request(params)
+        request = self._send_request(params, context)
         configuration = request.configuration
         at_once = bool(configuration and configuration.return_immediately)
         sent = await self._sends.accept("SendMessage", request, context, shown=at_once)
@@ -119,13 +117,13 @@ class DistributedHandler:
         return await self._answers.answer(sent, history=history, wait=not at_once)
 
     async def send_streaming_message(self, params: Json | None, context: CallContext) -> Answer:
-        request = self._send_request(params)
+        request = self._send_request(params, context)
         sent = await self._sends.accept("SendStreamingMessage", request, context, shown=False)
         history = request.configuration.history_length if request.configuration else None
         after = Position.parse(context.last_event_id)
         return self._answers.stream(sent, history=history, after=after)
 
-    def _send_request(self, params: Json | None) -> SendMessageRequest:
+    def _send_request(self, params: Json | None, context: CallContext) -> SendMessageRequest:
         request = decode(SendMessageRequest, params)
         _check_id(request.message.task_id)
         self._modes.check(request.message)
@@ -133,6 +131,7 @@ class DistributedHandler:
         if configuration and (config := configuration.task_push_notification_config):
             if not self._card.capabilities.push_notifications:
                 raise PushNotificationNotSupported()
+            require_scope("push:write", context)
             _check_url(config.url, "configuration.taskPushNotificationConfig.url")
         return request
 

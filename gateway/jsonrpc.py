@@ -1,8 +1,8 @@
 """The JSON-RPC skin: one POST endpoint, in every version.
 
-Promises one well-formed JSON-RPC answer to whatever is posted, with the checks in the order size,
-content type, JSON, envelope, version, method, params; the body is parsed once, the result's bytes
-are passed on untouched. Relies on `endpoint.py` for what follows.
+Promises one well-formed JSON-RPC answer to whatever is posted, with the checks in the order caller,
+size, content type, JSON, envelope, version, method, params; the body is parsed once, the result's
+bytes are passed on untouched. Relies on `endpoint.py` for what follows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from switchroom.gateway.body import JSON_HEADERS, headers_of, parse_object
-from switchroom.gateway.context import UNSAID, negotiate, request_id
+from switchroom.gateway.context import UNSAID, negotiate
 from switchroom.gateway.dispatch import Answer, Result
 from switchroom.gateway.endpoint import Call, Endpoint, Reply
 from switchroom.gateway.sse import SSE_HEADERS
@@ -77,7 +77,7 @@ class _Call(Call):
 
     async def answer(self) -> Answer:
         headers = dict(self.scope["headers"])
-        self.request_id = request_id(headers)
+        await self._rpc.endpoint.admit(self, headers)
         envelope = parse_object(await self._rpc.endpoint.read(self, headers))
         self.id = _id(envelope)
         method = _method(envelope)
@@ -92,7 +92,9 @@ class _Call(Call):
 
     def failure(self, error: BaseException) -> Reply:
         fault = self.fault(error)
-        described = {"code": fault.code, "message": str(fault), "data": fault.data()}
+        legacy = fault.legacy if self._rpc.endpoint.legacy_codes else None
+        code = fault.code if legacy is None else legacy
+        described = {"code": code, "message": str(fault), "data": fault.data()}
         body = b'{"jsonrpc":"2.0","id":' + self.id + b',"error":' + to_json(described) + b"}"
         headers = [*JSON_HEADERS, *self.headers, *headers_of(fault)]
         return fault.http if fault.edge else 200, headers, body

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from switchroom.gateway.body import headers_of, parse_object
-from switchroom.gateway.context import UNSAID, negotiate, request_id
+from switchroom.gateway.context import UNSAID, negotiate
 from switchroom.gateway.dispatch import Answer, Result
 from switchroom.gateway.endpoint import Call, Endpoint, Reply
 from switchroom.gateway.query import queried
@@ -98,8 +98,8 @@ class _Call(Call):
     async def answer(self) -> Answer:
         route, fields = self._found
         headers = dict(self.scope["headers"])
-        self.request_id = request_id(headers)
         self.wire = self._rest.wire(route, headers)
+        await self._rest.endpoint.admit(self, headers)
         verb, query = self.scope["method"], self.scope["query_string"]
         self.row = route.methods.get(verb)
         if self.row is None:

@@ -25,6 +25,8 @@ from switchroom.agent import Agent, AgentError
 from switchroom.dev import any_redis, banner, make_card
 from switchroom.gateway import server
 from switchroom.gateway.app import create_app
+from switchroom.gateway.auth.gate import Gate
+from switchroom.gateway.auth.load import load_gate
 from switchroom.gateway.card import CardSource, load_card
 from switchroom.gateway.card_files import CardError
 from switchroom.gateway.extended import load_extended
@@ -111,8 +113,9 @@ def dev(agent: str | None, host: str | None, port: int | None) -> None:
         _log_to_stderr(settings)
         _warn_of_unknown(environ)
         loaded = _load_agent(settings, given=agent)
-        source = _card(settings, lambda: make_card(settings, loaded))
-        _run(lambda stop: _dev(settings, loaded, source, stop))
+        gate = load_gate(settings)
+        source = _card(settings, lambda: make_card(settings, loaded, schemes=gate.schemes))
+        _run(lambda stop: _dev(settings, loaded, gate, source, stop))
 
 
 @main.command()
@@ -125,8 +128,9 @@ def gateway(host: str | None, port: int | None) -> None:
         _log_to_stderr(settings)
         _warn_of_unknown(os.environ)
         _need_shared_redis(settings, "gateways")
-        source = _card(settings, lambda: load_card(settings.card, settings))
-        _run(lambda stop: _gateway(settings, source, stop))
+        gate = load_gate(settings)
+        source = _card(settings, lambda: load_card(settings.card, settings, schemes=gate.schemes))
+        _run(lambda stop: _gateway(settings, gate, source, stop))
 
 
 @main.command()
@@ -255,25 +259,30 @@ def _run(job: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
 
 async def _dev(
-    settings: Settings, agent: Agent | None, source: CardSource, stop: asyncio.Event
+    settings: Settings, agent: Agent | None, gate: Gate, source: CardSource, stop: asyncio.Event
 ) -> None:
     with server.bind(settings.host, settings.port) as listener:
         async with any_redis(settings) as (url, kept):
             settings = settings.model_copy(update={"redis_url": url})
             async with _store(settings) as store:
-                app = create_app(settings, card=source, store=store)
+                app = create_app(settings, card=source, store=store, gate=gate)
                 click.echo(banner(settings, _base_url(settings, listener), kept))
                 async with asyncio.TaskGroup() as group:
                     group.create_task(serve_worker(settings, agent, store=store, stop=stop))
                     group.create_task(server.serve(app, listener, drain=settings.drain, stop=stop))
 
 
-async def _gateway(settings: Settings, source: CardSource, stop: asyncio.Event) -> None:
+async def _gateway(settings: Settings, gate: Gate, source: CardSource, stop: asyncio.Event) -> None:
     with server.bind(settings.host, settings.port) as listener:
         async with _store(settings) as store:
-            app = create_app(settings, card=source, store=store)
+            app = create_app(settings, card=source, store=store, gate=gate)
             where = _base_url(settings, listener)
             log.info("gateway at %s, tasks in %s", where, _where(settings))
+            if gate.open:
+                log.warning(
+                    "ANYBODY who reaches this gateway may use it, and sees every task: no way to "
+                    "authenticate is set. SWITCHROOM_API_KEYS=redis is the simplest one."
+                )
             await server.serve(app, listener, drain=settings.drain, stop=stop)
     log.info("gateway stopped")
 
@@ -365,7 +374,8 @@ def _check_agent(settings: Settings) -> str:
 
 
 def _check_card(settings: Settings) -> str:
-    source = _card(settings, lambda: load_card(settings.card, settings))
+    schemes = load_gate(settings).schemes
+    source = _card(settings, lambda: load_card(settings.card, settings, schemes=schemes))
     load_extended(settings, source)
     card = source.card
     return f"{card.name} {card.version}" + ("" if settings.card else " (minimal; SWITCHROOM_CARD)")

@@ -10,7 +10,7 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from switchroom.agent import Agent
 from switchroom.gateway.card import CARD_PATH, CardSource, load_card
 from switchroom.gateway.card_files import card_beside, minimal_card
 from switchroom.importing import split_spec
+from switchroom.protocol.model import Json
 from switchroom.settings import Settings, without_password
 from switchroom.store.connect import ServerError, find_server, private_server
 
@@ -75,15 +76,18 @@ def banner(settings: Settings, base_url: str, kept: str) -> str:
     )
 
 
-def make_card(settings: Settings, agent: Agent | None) -> CardSource:
+def make_card(
+    settings: Settings, agent: Agent | None, *, schemes: Mapping[str, Json]
+) -> CardSource:
     """SWITCHROOM_CARD, else the card beside the agent's file, else one made from the agent.
 
+    schemes: the ways to authenticate that it names.
     Raises CardError.
     """
     if settings.card or settings.agent is None:
-        return load_card(settings.card, settings)
+        return load_card(settings.card, settings, schemes=schemes)
     if beside := card_beside(settings.agent):
-        return load_card(str(beside), settings)
+        return load_card(str(beside), settings, schemes=schemes)
     module, attribute = split_spec(settings.agent, default="agent")
     name = Path(module).stem if module.endswith(".py") else module.rpartition(".")[2]
     home = sys.modules.get(getattr(agent, "__module__", ""))
@@ -93,4 +97,4 @@ def make_card(settings: Settings, agent: Agent | None) -> CardSource:
         description=" ".join(doc.partition("\n\n")[0].split()) or None,
         version=str(getattr(home, "__version__", "0.0.0")),
     )
-    return load_card(None, settings, fallback=card)
+    return load_card(None, settings, schemes=schemes, fallback=card)

@@ -291,6 +291,10 @@ class Settings(BaseModel):
     """
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
     """The text of the specification whose HTTP statuses are answered; clients may know only one."""
+    legacy_error_codes: bool = False
+    """Answer 401 and 415 with the JSON-RPC codes -32001, -32002 and -32000, for clients that know
+    no others. To all the rest -32001 and -32002 say something about a task.
+    """
     blocking_limit: Seconds = timedelta(minutes=5)
     """Longest a blocking send waits before it answers the task as it is. Keep it below the proxy's
     timeout.

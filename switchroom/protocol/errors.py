@@ -18,6 +18,7 @@ __all__ = [
     "DOMAIN",
     "ERRORS",
     "A2AError",
+    "AuthenticationFailed",
     "ContentTypeNotSupported",
     "ErrorTable",
     "ExtendedAgentCardNotConfigured",
@@ -58,6 +59,7 @@ class A2AError(Exception):
     metadata: facts for programs, such as the task id; strings only, as ErrorInfo demands.
     violations: (path, what is wrong) of each bad field; paths like "message.parts[0].raw".
     retry_after: seconds after which trying again makes sense; None says nothing about it.
+    challenges: replace the class's own.
     """
 
     code: ClassVar[int]
@@ -76,6 +78,10 @@ class A2AError(Exception):
     """What a person reads."""
     temporary: ClassVar[bool] = False
     """True: the same request may succeed later."""
+    legacy: ClassVar[int | None] = None
+    """`code` with the setting `legacy_error_codes`, where it is another."""
+    challenges: tuple[str, ...] = ()
+    """A `WWW-Authenticate` for each way to authenticate that the server knows."""
 
     def __init__(
         self,
@@ -84,12 +90,15 @@ class A2AError(Exception):
         metadata: Mapping[str, str] | None = None,
         violations: Sequence[tuple[str, str]] = (),
         retry_after: float | None = None,
+        challenges: Sequence[str] = (),
     ) -> None:
         if message is not None:
             self.message = message
         self.metadata = dict(metadata or {})
         self.violations = tuple(violations)
         self.retry_after = retry_after
+        if challenges:
+            self.challenges = tuple(challenges)
         super().__init__(self.message)
 
     def statuses(self, table: ErrorTable) -> tuple[int, str]:
@@ -211,7 +220,7 @@ class ContentTypeNotSupported(A2AError):
 class MediaTypeNotSupported(ContentTypeNotSupported):
     """The request's own media type is not JSON. Always HTTP 415, which is HTTP's word for it."""
 
-    http, edge, before = 415, True, None
+    http, edge, before, legacy = 415, True, None, -32000
     message = "The request's Content-Type is not supported"
 
 
@@ -248,11 +257,21 @@ class VersionNotSupported(A2AError):
 
 
 class Unauthenticated(A2AError):
-    """No credentials, or bad ones. Always HTTP 401, in every binding (§7.4)."""
+    """No credentials. Always HTTP 401, in every binding (§7.4)."""
 
     code, http, status, reason = -32040, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"
     edge = True
+    legacy: ClassVar[int | None] = -32001
     message = "Authentication required"
+    # RFC 9110 §15.5.2 wants one with every 401, also with that of a handler which knows no way.
+    challenges = ('Bearer realm="a2a"',)
+
+
+class AuthenticationFailed(Unauthenticated):
+    """Bad credentials; which of them, and why, is not said. Always HTTP 401."""
+
+    legacy = -32002
+    message = "Authentication failed"
 
 
 class PermissionDenied(A2AError):
@@ -307,6 +326,7 @@ ERRORS: tuple[type[A2AError], ...] = (
     ExtensionSupportRequired,
     VersionNotSupported,
     Unauthenticated,
+    AuthenticationFailed,
     PermissionDenied,
     RateLimited,
     Unavailable,

@@ -1,7 +1,7 @@
 """The table: one row for each method of A2A (§5.3).
 
-Promises: names, parameter and result types, needed capabilities and REST paths are written here
-and nowhere else; bindings, capability checks, metric labels and documentation read them.
+Promises: names, parameter and result types, needed capabilities and scopes, and REST paths are
+written here and nowhere else; bindings, checks, metric labels and documentation read them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from switchroom.protocol import params as p
 from switchroom.protocol.card import AgentCard
@@ -17,10 +17,15 @@ from switchroom.protocol.event import StreamResponse
 from switchroom.protocol.model import Task
 from switchroom.protocol.protojson import Model
 
-__all__ = ["METHODS", "Capability", "Method"]
+__all__ = ["METHODS", "SCOPES", "Capability", "Method", "Scope"]
 
 Capability = Literal["streaming", "push_notifications", "extended_agent_card"]
 """A field of AgentCapabilities."""
+
+Scope = Literal["tasks:send", "tasks:read", "tasks:cancel", "push:write", "admin"]
+"""What a caller may be allowed to do; `admin` is all of it."""
+
+SCOPES: Final[frozenset[Scope]] = frozenset(get_args(Scope))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,7 @@ class Method:
         of `params`, by its JSON name, that the segment fills.
     v03: its name in JSON-RPC 0.3; None if 0.3 had no such method.
     rest_v03: `rest` in 0.3, where no path has a tenant before it.
+    scope: what a caller needs for it; None is nothing but to be known.
     extension: URI of the extension that adds it (§4.6); empty for those of the specification.
     """
 
@@ -47,6 +53,7 @@ class Method:
     rest: tuple[tuple[str, str], ...] = ()
     v03: str | None = None
     rest_v03: tuple[tuple[str, str], ...] = ()
+    scope: Scope | None = "tasks:send"
     extension: str = ""
 
 
@@ -60,6 +67,7 @@ _ROWS = (
         rest=(("POST", "/message:send"),),
         v03="message/send",
         rest_v03=(("POST", "/v1/message:send"),),
+        scope="tasks:send",
     ),
     Method(
         name="SendStreamingMessage",
@@ -70,6 +78,7 @@ _ROWS = (
         rest=(("POST", "/message:stream"),),
         v03="message/stream",
         rest_v03=(("POST", "/v1/message:stream"),),
+        scope="tasks:send",
     ),
     Method(
         name="GetTask",
@@ -78,6 +87,7 @@ _ROWS = (
         rest=(("GET", "/tasks/{id}"),),
         v03="tasks/get",
         rest_v03=(("GET", "/v1/tasks/{id}"),),
+        scope="tasks:read",
     ),
     Method(
         name="ListTasks",
@@ -85,6 +95,7 @@ _ROWS = (
         result=p.ListTasksResponse,
         rest=(("GET", "/tasks"),),
         v03=None,
+        scope="tasks:read",
     ),
     Method(
         name="CancelTask",
@@ -93,6 +104,7 @@ _ROWS = (
         rest=(("POST", "/tasks/{id}:cancel"),),
         v03="tasks/cancel",
         rest_v03=(("POST", "/v1/tasks/{id}:cancel"),),
+        scope="tasks:cancel",
     ),
     Method(
         name="SubscribeToTask",
@@ -104,6 +116,7 @@ _ROWS = (
         rest=(("GET", "/tasks/{id}:subscribe"), ("POST", "/tasks/{id}:subscribe")),
         v03="tasks/resubscribe",
         rest_v03=(("GET", "/v1/tasks/{id}:subscribe"), ("POST", "/v1/tasks/{id}:subscribe")),
+        scope="tasks:read",
     ),
     Method(
         name="CreateTaskPushNotificationConfig",
@@ -113,6 +126,7 @@ _ROWS = (
         rest=(("POST", _CONFIGS),),
         v03="tasks/pushNotificationConfig/set",
         rest_v03=(("POST", "/v1" + _CONFIGS),),
+        scope="push:write",
     ),
     Method(
         name="GetTaskPushNotificationConfig",
@@ -122,6 +136,7 @@ _ROWS = (
         rest=(("GET", _CONFIGS + "/{id}"),),
         v03="tasks/pushNotificationConfig/get",
         rest_v03=(("GET", "/v1" + _CONFIGS + "/{id}"),),
+        scope="tasks:read",
     ),
     Method(
         name="ListTaskPushNotificationConfigs",
@@ -131,6 +146,7 @@ _ROWS = (
         rest=(("GET", _CONFIGS),),
         v03="tasks/pushNotificationConfig/list",
         rest_v03=(("GET", "/v1" + _CONFIGS),),
+        scope="tasks:read",
     ),
     Method(
         name="DeleteTaskPushNotificationConfig",
@@ -140,6 +156,7 @@ _ROWS = (
         rest=(("DELETE", _CONFIGS + "/{id}"),),
         v03="tasks/pushNotificationConfig/delete",
         rest_v03=(("DELETE", "/v1" + _CONFIGS + "/{id}"),),
+        scope="push:write",
     ),
     Method(
         name="GetExtendedAgentCard",
@@ -149,6 +166,7 @@ _ROWS = (
         rest=(("GET", "/extendedAgentCard"),),
         v03="agent/getAuthenticatedExtendedCard",
         rest_v03=(("GET", "/v1/card"),),
+        scope=None,
     ),
 )
 

@@ -17,6 +17,7 @@ from switchroom.protocol.errors import (
     ExtendedAgentCardNotConfigured,
     InvalidParams,
     MethodNotImplemented,
+    PermissionDenied,
     PushNotificationNotSupported,
     TaskNotCancelable,
     TaskNotFound,
@@ -446,3 +447,13 @@ async def test_any_json_in_data_comes_back_as_it_was(house: House) -> None:
     task = (await gateway.call("SendMessage", params))["task"]
     assert task["history"][0]["parts"] == [{"data": data}]
     assert task["artifacts"][0]["parts"] == [{"data": data}]
+
+
+async def test_a_push_config_that_comes_with_a_send_needs_its_own_scope(house: House) -> None:
+    gateway = await house.gateway()
+    params = message("hi", taskPushNotificationConfig={"url": "https://example.com/"})
+    context = CallContext("1.0", caller="alice", scopes=frozenset({"tasks:send"}))
+    with pytest.raises(PermissionDenied) as refused:
+        await gateway.handler.dispatch("SendMessage", params, context)
+    assert refused.value.metadata == {"scope": "push:write"}
+    assert (await gateway.list())["totalSize"] == 0

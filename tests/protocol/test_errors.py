@@ -29,6 +29,7 @@ ExtendedAgentCardNotConfigured  -32007  400  FAILED_PRECONDITION  EXTENDED_AGENT
 ExtensionSupportRequired        -32008  400  FAILED_PRECONDITION  EXTENSION_SUPPORT_REQUIRED
 VersionNotSupported             -32009  400  FAILED_PRECONDITION  VERSION_NOT_SUPPORTED
 Unauthenticated                 -32040  401  UNAUTHENTICATED      UNAUTHENTICATED
+AuthenticationFailed            -32040  401  UNAUTHENTICATED      UNAUTHENTICATED
 PermissionDenied                -32041  403  PERMISSION_DENIED    PERMISSION_DENIED
 RateLimited                     -32042  429  RESOURCE_EXHAUSTED   RATE_LIMITED
 Unavailable                     -32043  503  UNAVAILABLE          UNAVAILABLE
