@@ -6,7 +6,9 @@ then ask for input. No scenario begins with WORKING: the worker says that when a
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 from switchroom.agent import Event, Part, Run
@@ -25,6 +27,12 @@ async def agent(run: Run) -> AsyncIterator[Event]:
     prefix = max((p for p in SCENARIOS if message_id.startswith(p)), key=len)
     async for event in SCENARIOS[prefix](run):
         yield event
+
+
+def extended_card(call: object) -> dict[str, Any]:
+    """The extended card, for everybody: the kit asks for it without credentials."""
+    card: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text())
+    return {**card, "description": f"{card['description']} Extended."}
 
 
 Scenario = Callable[[Run], AsyncIterator[Event]]

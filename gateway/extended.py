@@ -1,8 +1,9 @@
 """The card for authenticated callers (§3.1.11, §13.3): one for all, or one made for each.
 
 Promises pure 1.0 (old clients fail on a field they do not know), this server's interfaces, our
-signature; and that nobody gets it who is not authenticated. A server without authentication knows
-no caller, so it gives it to none: for them it is not configured.
+signature; and that one for all is for nobody who is not authenticated. A server without
+authentication knows no caller, so it gives that to none: for them it is not configured. What makes
+a card for each call decides that itself.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ class ExtendedCard:
     async def answer(self, context: CallContext) -> bytes:
         """The card of this caller, as JSON.
 
-        Raises ExtendedAgentCardNotConfigured for a caller who is not authenticated, and whatever
-        making the card raises: an A2AError reaches the client as it is.
+        Raises ExtendedAgentCardNotConfigured where one for all is asked for by a caller who is not
+        authenticated, and whatever making the card raises: an A2AError reaches the client as it is.
         """
-        if not context.caller:
-            raise ExtendedAgentCardNotConfigured(
-                "The extended card is for authenticated callers; this call has no authentication"
-            )
         card = self._card
         if not isinstance(card, Found):
             made = card(context)
             card = found_of(await made if inspect.isawaitable(made) else made, "that was made")
             self._press.check(card)
+        elif not context.caller:
+            raise ExtendedAgentCardNotConfigured(
+                "The extended card is for authenticated callers; this call has no authentication"
+            )
         return encode(self._press.make(card, context.base_url))
 
 

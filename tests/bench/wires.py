@@ -146,7 +146,9 @@ async def _measure(server: Server, rounds: int, readers: int) -> None:
     sends: dict[str, list[float]] = {wire.name: [] for wire in WIRES}
     events: dict[str, list[float]] = {wire.name: [] for wire in WIRES}
     for number in range(rounds + 1):
-        for wire in WIRES:
+        # In turn, so that none is always the one after the other.
+        first = number % len(WIRES)
+        for wire in WIRES[first:] + WIRES[:first]:
             send = await deployment.cost(lambda wire=wire: _sends(deployment, wire, 60))
             event = await deployment.cost(lambda wire=wire: _stream(deployment, wire, readers))
             if number:  # the first round warms up

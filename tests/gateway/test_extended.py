@@ -124,11 +124,30 @@ async def test_what_making_it_raises_reaches_the_client_only_if_it_is_for_it(
 
 
 @pytest.mark.parametrize("name", WIRES)
-async def test_nobody_gets_it_who_is_not_authenticated(house: House, name: str) -> None:
+async def test_one_for_all_is_for_nobody_who_is_not_authenticated(house: House, name: str) -> None:
     async with gateway(house, "card.json", known=False) as http:
         with pytest.raises(Refused, match="authenticat") as refused:
             await wire_of(name, http).call(METHOD, {})
     assert refused.value.code == -32007
+
+
+async def test_what_makes_it_decides_about_who_is_not_authenticated(
+    house: House, folder: Path
+) -> None:
+    (folder / "cards.py").write_text(
+        "import json\n"
+        "from pathlib import Path\n"
+        "from switchroom.protocol.errors import Unauthenticated\n"
+        "card = json.loads(Path('card.json').read_text())\n"
+        "def any(call): return {**card, 'name': f'For {call.caller!r}'}\n"
+        "def known(call): raise Unauthenticated()\n"
+    )
+    async with gateway(house, f"{folder}/cards.py:any", known=False) as http:
+        card = await wire_of(WIRES[0], http).call(METHOD, {})
+    assert card["name"] == "For ''"
+    async with gateway(house, f"{folder}/cards.py:known", known=False) as http:
+        answer = await http.get("/extendedAgentCard", headers=V1)
+    assert answer.status_code == 401 and "www-authenticate" in answer.headers
 
 
 @pytest.mark.parametrize("name", WIRES)
