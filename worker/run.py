@@ -165,10 +165,9 @@ class _ActiveRun:
         if begun.cancel:
             return await self._end(TaskState.CANCELED)
         if begun.attempt > limit:
-            return await self._end(
-                TaskState.FAILED,
-                f"The task was begun {begun.attempt - 1} times, and its worker lost each time.",
-            )
+            lost = begun.attempt - 1
+            how = "once, and lost" if lost == 1 else f"{lost} times, and each time lost"
+            return await self._end(TaskState.FAILED, f"The task was begun {how} with its worker.")
         if begun.attempt > 1:
             await self._status(
                 TaskState.WORKING, f"Attempt {begun.attempt} of {limit}: begun again."

@@ -181,15 +181,25 @@ class Deployment:
     def ports(self) -> list[int]:
         return [gateway.port for gateway in self.gateways]
 
-    async def start(self, *, gateways: int = 0, workers: int = 0, port: int = 0) -> None:
-        """Start so many more, all at once, and wait until they are ready.  port: the gateway's."""
+    def worker(self, pid: int) -> Process:
+        """The worker whose process that is."""
+        (found,) = (worker for worker in self.workers if worker.pid == pid)
+        return found
+
+    async def start(
+        self, *, gateways: int = 0, workers: int = 0, port: int = 0, **settings: str
+    ) -> None:
+        """Start so many more, all at once, and wait until they are ready.  port: the gateway's.
+        settings: SWITCHROOM_* that are theirs alone.
+        """
+        own = {f"SWITCHROOM_{name}": value for name, value in settings.items()}
+        environ = {**self.environ, **own}
         new_gateways = [
-            self.processes.switchroom("gateway", "--port", str(port), environ=self.environ)
+            self.processes.switchroom("gateway", "--port", str(port), environ=environ)
             for _ in range(gateways)
         ]
         new_workers = [
-            self.processes.switchroom("worker", self.agent, environ=self.environ)
-            for _ in range(workers)
+            self.processes.switchroom("worker", self.agent, environ=environ) for _ in range(workers)
         ]
         for gateway in new_gateways:
             gateway.port = int((await gateway.said(r"gateway at http://[^ ]*:(\d+)"))[1])

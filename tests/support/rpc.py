@@ -12,9 +12,23 @@ from typing import Any, Self
 
 import httpx
 
-__all__ = ["Event", "Rpc", "answer_in", "answer_of", "message", "state_of", "until"]
+from tests.support.wait import wait_until
+
+__all__ = [
+    "Event",
+    "Rpc",
+    "answer_in",
+    "answer_of",
+    "ends_in",
+    "ended",
+    "message",
+    "state_of",
+    "told_by",
+    "until",
+]
 
 _numbers = itertools.count(1)
+_TERMINAL = ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
 _PATIENCE = 60  # seconds; ends a test that would hang, and decides nothing else
 
 
@@ -35,6 +49,12 @@ def answer_of(task: Mapping[str, Any]) -> str:
     return "".join(
         part.get("text", "") for artifact in task.get("artifacts", ()) for part in artifact["parts"]
     )
+
+
+def told_by(task: Mapping[str, Any]) -> str:
+    """The text of its status message; "" if it has none."""
+    parts = task["status"].get("message", {}).get("parts", ())
+    return "".join(part.get("text", "") for part in parts)
 
 
 @dataclass(frozen=True)
@@ -95,6 +115,21 @@ def answer_in(events: Iterable[Event]) -> str:
             before = artifacts[ident] if update.get("append") else ""
             artifacts[ident] = before + event.text
     return "".join(artifacts.values())
+
+
+def ends_in(events: Iterable[Event]) -> list[str]:
+    """The terminal states that these events tell; of a whole stream there is one."""
+    return [event.state for event in events if event.state in _TERMINAL]
+
+
+async def ended(client: Rpc, task_id: str) -> Any:
+    """The task, once it has ended."""
+
+    async def over() -> Any:
+        task = await client.get(task_id)
+        return task if state_of(task) in _TERMINAL else None
+
+    return await wait_until(over, what="the task has ended", within=_PATIENCE)
 
 
 class Rpc:

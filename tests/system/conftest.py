@@ -25,6 +25,7 @@ from tests.support.processes import Deployment, deployment
 from tests.support.proxy import Proxy, proxy_over
 from tests.support.redis import leaked
 from tests.support.rpc import Rpc
+from tests.support.wait import wait_until
 
 AGENT = "tests/system/agent.py"
 CARD = "tests/system/agent.json"
@@ -64,6 +65,13 @@ class Gates:
         """(turn, attempt, process id) of each time the agent was begun for this task."""
         return [(turn, attempt, pid) for turn, attempt, pid in self._lines("runs", task_id)]
 
+    async def begun(self, task_id: str, times: int = 1) -> int:
+        """Waits until the agent has been begun so often for this task; the last process id."""
+        await wait_until(
+            lambda: len(self.runs(task_id)) >= times, what=f"it was begun {times} times", within=60
+        )
+        return self.runs(task_id)[-1][2]
+
     def cancelled(self, task_id: str) -> list[int]:
         """The process ids in which the agent was cancelled while it waited at a gate."""
         return [pid for (pid,) in self._lines("cancelled", task_id)]
@@ -77,6 +85,21 @@ class Gates:
 @pytest.fixture(scope="session")
 def gates(tmp_path_factory: pytest.TempPathFactory) -> Gates:
     return Gates(tmp_path_factory.mktemp("gates"))
+
+
+@pytest.fixture
+def gate(gates: Gates) -> str:
+    return gates.new()
+
+
+async def stored(deployment: Deployment, task_id: str, *fields: str) -> list[int]:
+    """Numbers of a task as they stand in Redis: `fence`, `attempt` …"""
+    redis = connect(deployment.redis_url, timeout=Settings().redis_timeout)
+    try:
+        key = Keys(Settings().prefix, Settings().queue).task(task_id)
+        return [int(value) for value in await redis.hmget(key, fields)]
+    finally:
+        await redis.aclose()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
