@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from switchroom.gateway.access import load_policy
 from switchroom.gateway.auth.gate import Gate
 from switchroom.gateway.auth.load import load_gate
 from switchroom.gateway.body import headers_of
@@ -95,7 +96,9 @@ def create_app(
         else:
             handler = found
     elif handler is None:
-        make = partial(DistributedHandler, card=card.card, extended=extended)
+        make = partial(
+            DistributedHandler, card=card.card, extended=extended, policy=load_policy(settings)
+        )
     if make and store:
         handler = make(store, settings)
     added = AddedMethods(methods or {}, card.card)

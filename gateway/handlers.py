@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+from switchroom.gateway.access import Access, Policy
 from switchroom.gateway.answers import Answers, ClosingStream, item_of
 from switchroom.gateway.content import InputModes
 from switchroom.gateway.context import CallContext
@@ -27,6 +28,7 @@ from switchroom.protocol.errors import (
 )
 from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import is_terminal, with_history
+from switchroom.protocol.methods import Scope
 from switchroom.protocol.model import Json, TaskState, milliseconds
 from switchroom.protocol.params import (
     CancelTaskRequest,
@@ -63,6 +65,7 @@ class DistributedHandler:
         *,
         card: AgentCard,
         extended: ExtendedCard | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -70,7 +73,8 @@ class DistributedHandler:
         self._extended = extended
         self._modes = InputModes(card)
         self.pressure = Pressure(store.queue, runs=settings.waiting_limit, age=settings.waiting_age)
-        self._sends = Sends(store, settings, self.pressure)
+        self._access = Access(store.tasks, policy)
+        self._sends = Sends(store, settings, self.pressure, self._access)
         self._answers = Answers(store, settings)
         self._methods: dict[str, Callable[[Json | None, CallContext], Awaitable[Answer]]] = {
             "SendMessage": self.send_message,
@@ -139,7 +143,7 @@ class DistributedHandler:
 
     async def get_task(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(GetTaskRequest, params)
-        view = await self._visible(request.id, context)
+        view = await self._task(request.id, context, "tasks:read")
         return encode(with_history(view.task, request.history_length))
 
     async def list_tasks(self, params: Json | None, context: CallContext) -> Answer:
@@ -182,12 +186,9 @@ class DistributedHandler:
             }
         )
 
-    async def _visible(self, task_id: str, context: CallContext) -> TaskView:
+    async def _task(self, task_id: str, context: CallContext, action: Scope) -> TaskView:
         _check_id(task_id)
-        view = await self._store.tasks.get(task_id, owner=context.owner)
-        if view is None:
-            raise TaskNotFound()
-        return view
+        return await self._access.view(task_id, context, action)
 
     # -- cancelling
 
@@ -197,7 +198,8 @@ class DistributedHandler:
         _check_id(task_id)
         follower = await self._store.feed.subscribe(task_id)
         try:
-            found, state = await tasks.request_cancel(task_id, owner=context.owner)
+            owner = await self._access.owner(task_id, context, "tasks:cancel")
+            found, state = await tasks.request_cancel(task_id, owner=owner)
             if found == "absent":
                 raise TaskNotFound()
             if found == "terminal":
@@ -241,7 +243,7 @@ class DistributedHandler:
         _check_id(request.id)
         follower = await self._store.feed.subscribe(request.id)
         try:
-            view = await self._visible(request.id, context)
+            view = await self._task(request.id, context, "tasks:read")
             after = Position.parse(context.last_event_id)
             missed = None
             if after is not None:
@@ -285,7 +287,7 @@ class DistributedHandler:
     async def create_push_config(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(CreateTaskPushNotificationConfigRequest, params)
         _check_url(request.url, "url")
-        await self._visible(request.task_id, context)
+        await self._task(request.task_id, context, "push:write")
         config = {**request.to_dict(), "id": request.id or str(uuid.uuid4())}
         if not await self._store.pushes.put(request.task_id, config["id"], config):
             raise InvalidParams(f"A task has at most {MOST_CONFIGS} push configs; delete one first")
@@ -293,7 +295,7 @@ class DistributedHandler:
 
     async def get_push_config(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(GetTaskPushNotificationConfigRequest, params)
-        await self._visible(request.task_id, context)
+        await self._task(request.task_id, context, "tasks:read")
         config = await self._store.pushes.get(request.task_id, request.id)
         if config is None:
             raise TaskNotFound("The task has no such push config")
@@ -301,13 +303,13 @@ class DistributedHandler:
 
     async def list_push_configs(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(ListTaskPushNotificationConfigsRequest, params)
-        await self._visible(request.task_id, context)
+        await self._task(request.task_id, context, "tasks:read")
         configs = await self._store.pushes.all(request.task_id)
         return {"configs": [_redacted(config) for config in configs], "nextPageToken": ""}
 
     async def delete_push_config(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(DeleteTaskPushNotificationConfigRequest, params)
-        await self._visible(request.task_id, context)
+        await self._task(request.task_id, context, "push:write")
         await self._store.pushes.delete(request.task_id, request.id)
         return None
 

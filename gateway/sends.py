@@ -10,6 +10,7 @@ import asyncio
 import uuid
 from dataclasses import dataclass, replace
 
+from switchroom.gateway.access import Access
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.pressure import Pressure
 from switchroom.protocol.errors import InvalidParams, TaskNotFound, UnsupportedOperation
@@ -74,13 +75,17 @@ class Sent:
 class Sends:
     """Accepts messages.
 
-    pressure: what waits for a worker; beyond its limit new work is refused.
+    pressure: what waits for a worker; beyond its limit new work is refused.  access: whose tasks
+    a caller may speak to.
     """
 
-    def __init__(self, store: Store, settings: Settings, pressure: Pressure) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, pressure: Pressure, access: Access
+    ) -> None:
         self._store = store
         self._settings = settings
         self._pressure = pressure
+        self._access = access
         self._claim_ttl = round(settings.claim_ttl.total_seconds() * 1000)
 
     async def accept(
@@ -169,7 +174,7 @@ class Sends:
         self, claim: Claim, request: SendMessageRequest, context: CallContext
     ) -> Sent:
         store, owner, task_id = self._store, context.owner, request.message.task_id
-        calls = [read_call(store.keys, task_id)]
+        calls = [read_call(store.keys, task_id, owner=self._access.reader(context))]
         if claim.kept:
             calls.insert(0, claim.take(store.keys, owner, task_id, self._claim_ttl))
         asked_for = store.commit.ask(*calls)
@@ -205,8 +210,7 @@ class Sends:
         *,
         repeat: bool,
     ) -> Sent:
-        if view is None or view.owner != context.owner or not view.visible:
-            raise TaskNotFound()
+        view = await self._access.check(view, context, "tasks:send")
         if request.message.context_id not in ("", view.context_id):
             raise _wrong_context()
         if not repeat and not is_interrupted(view.state):
@@ -214,13 +218,14 @@ class Sends:
         # A status time of its own, even within one millisecond: lists tell states apart by it.
         task_id, at = view.task_id, max(self._store.clock.now(), view.ts + 1)
         asked = self._input(request, context, task_id, view.context_id, at)
-        data = asked.encode()
+        data, own = asked.encode(), view.owner == context.owner
         send = Send(
             task_id=task_id,
             new=False,
-            owner=context.owner,
+            owner=view.owner,
             context_id=view.context_id,
-            digest=claim.digest,
+            # In the task of somebody else the same words are another send than the owner's.
+            digest=claim.digest if own else f"{claim.digest}/{context.owner}",
             renewable=claim.renewable,
             event=data,
             input=data,
@@ -241,8 +246,7 @@ class Sends:
         if accepted.outcome == "more" and accepted.position.seq == view.position.seq + 1:
             task = asked.apply(view.task, task_id=task_id, context_id=view.context_id)
             made, turn = accepted.position, accepted.turn
-            owner = context.owner
-            return Sent(owner, task, made, made.seq, turn, turn - 1, True, at, follower)
+            return Sent(view.owner, task, made, made.seq, turn, turn - 1, True, at, follower)
         sent = await self._found(task_id, accepted, follower)
         return sent if accepted.outcome == "known" else replace(sent, repeated=False)
 

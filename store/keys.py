@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-__all__ = ["Keys", "QueueKeys", "owner_key"]
+__all__ = ["Keys", "QueueKeys", "owner_key", "owner_of"]
 
 
 def owner_key(tenant: str, caller: str) -> str:
@@ -18,6 +18,12 @@ def owner_key(tenant: str, caller: str) -> str:
     server).
     """
     return f"{quote(tenant, safe='')}/{quote(caller, safe='')}"
+
+
+def owner_of(key: str) -> tuple[str, str]:
+    """Tenant and caller of an `owner_key`."""
+    tenant, _, caller = key.partition("/")
+    return unquote(tenant), unquote(caller)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,10 +54,14 @@ class TaskView:
         return self.state == ANSWERED or is_terminal(self.state)
 
 
-def read_call(keys: Keys, task_id: str, *, artifacts: bool = True) -> Call:
-    """Reads a task; without its artifacts what it costs does not depend on them."""
+def read_call(
+    keys: Keys, task_id: str, *, owner: str | None = None, artifacts: bool = True
+) -> Call:
+    """Reads a task, if it is the owner's (None: any); what is not costs as much as what is absent.
+    Without its artifacts what it costs does not depend on them.
+    """
     keys_of = [keys.task(task_id), keys.log(task_id)]
-    return SCRIPTS.read(keys_of) if artifacts else SCRIPTS.read(keys_of, "top")
+    return SCRIPTS.read(keys_of, owner or "", *(() if artifacts else ("top",)))
 
 
 def view_of(task_id: str, answer: Any) -> TaskView | None:

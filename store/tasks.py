@@ -181,14 +181,8 @@ class TaskStore:
         """The task, whether shown or not; None if it is absent or not the owner's (None: any
         owner).
         """
-        (answer,) = await self.reads(read_call(self.keys, task_id))
-        view = view_of(task_id, answer)
-        return view if view is not None and owner in (None, view.owner) else None
-
-    async def get(self, task_id: str, *, owner: str) -> TaskView | None:
-        """The task if its owner may see it."""
-        view = await self.read(task_id, owner=owner)
-        return view if view is not None and view.visible else None
+        (answer,) = await self.reads(read_call(self.keys, task_id, owner=owner))
+        return view_of(task_id, answer)
 
     async def show(self, task_id: str, *, owner: str, context_id: str, at: int) -> bool:
         """Makes the task visible for good; False if it has been answered with a Message (or is

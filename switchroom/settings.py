@@ -1,7 +1,7 @@
 """Settings: every knob, its default and its reason.
 
-Promises one frozen, validated object; relies on nothing of ours. It is read from the environment
-once, in `cli.py`, and passed down: nothing else reads the environment. Each field is the variable
+Promises one frozen, validated object; relies on `redis_url` for the forms of those. It is read from
+the environment once, in `cli.py`, and passed down: nothing else reads it. Each field is the variable
 `SWITCHROOM_<FIELD>`; durations are given in seconds, sizes in bytes; an empty variable is unset.
 """
 
@@ -26,6 +26,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
+
+from switchroom.redis_url import WrongUrl, checked, is_host
 
 __all__ = ["Settings", "SettingsError", "without_password"]
 
@@ -100,26 +102,9 @@ def _paths(value: Any) -> tuple[str, ...]:
 
 def _redis_url(url: str) -> str:
     try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        parts = urlsplit("")
-    # redis-py takes database 0 for a path that is no number, and 6379 for port 0: others than were
-    # meant.
-    match parts.scheme:
-        case "redis" | "rediss":
-            fits = _is_host(parts.hostname) and re.fullmatch(r"/?\d*/?", parts.path) is not None
-            fits = fits and parts.port != 0
-        case "unix":
-            fits = bool(parts.path)
-        case _:
-            fits = parts.scheme == "fake"
-    if not fits or _CONTROL.search(url):
-        raise PydanticCustomError(
-            "redis_url",
-            "a URL such as redis://127.0.0.1:6379, rediss://… or unix:///path/to/socket",
-        )
-    return url
+        return checked(url)
+    except WrongUrl as error:
+        raise PydanticCustomError("redis_url", "{form}", {"form": str(error)}) from None
 
 
 def _public_url(url: str) -> str:
@@ -131,7 +116,7 @@ def _public_url(url: str) -> str:
     # Clients get it as it is, so it must be a URL without urlsplit's leniency (RFC 3986 §2).
     fits = (
         re.fullmatch(r"https?://[A-Za-z0-9\-._~:/@!$&'()*+,;=%\[\]]+", url, re.IGNORECASE)
-        and _is_host(parts.hostname)
+        and is_host(parts.hostname)
         and "@" not in parts.netloc
     )
     if not fits:
@@ -140,15 +125,6 @@ def _public_url(url: str) -> str:
             "a URL such as https://agents.example.com, without user, query, fragment or spaces",
         )
     return url
-
-
-def _is_host(name: str | None) -> bool:
-    """Whether it looks like a host's name or address; the only colons are those of IPv6."""
-    return name is not None and re.fullmatch(r"[\w.-]+|[0-9A-Fa-f:.]+(%\w+)?", name) is not None
-
-
-# urlsplit drops some of them unasked.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def _name_of(characters: str) -> AfterValidator:
@@ -185,7 +161,9 @@ class Settings(BaseModel):
 
     # Kept out of the repr: a URL may hold a password.
     redis_url: RedisUrl | None = Field(None, repr=False)
-    """Redis that keeps the tasks; none lets `dev` find or start one. Wrong: nothing starts."""
+    """Redis that keeps the tasks, or the Sentinels that know where it is; none lets `dev` find or
+    start one. Wrong: nothing starts.
+    """
     queue_url: RedisUrl | None = Field(None, repr=False)
     """Redis of the queue; none means the same one. Gateways and workers that differ here never
     meet.
@@ -291,6 +269,10 @@ class Settings(BaseModel):
     """
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
     """The text of the specification whose HTTP statuses are answered; clients may know only one."""
+    sharing: str | None = None
+    """Import string of `may(caller, action, task)`, which decides about tasks of others; none:
+    each caller has its own alone. What it allows by mistake is a leak.
+    """
     legacy_error_codes: bool = False
     """Answer 401 and 415 with the JSON-RPC codes -32001, -32002 and -32000, for clients that know
     no others. To all the rest -32001 and -32002 say something about a task.
@@ -412,7 +394,11 @@ def _plain(value: timedelta | int) -> str:
 
 def without_password(url: str) -> str:
     """A URL for logs and messages: no user, no password, no options (which may hold them)."""
-    return _without_user(url).partition("?")[0]
+    place, _, options = url.partition("?")
+    # With an @ behind it, the question mark may belong to a password.
+    return (
+        re.sub(r"//.*", "//…", place, flags=re.DOTALL) if "@" in options else _without_user(place)
+    )
 
 
 def _without_user(url: str) -> str:

@@ -25,6 +25,7 @@ from tests.support.acts import (
     status,
     stored,
     view_of_task,
+    visible,
 )
 
 
@@ -79,7 +80,7 @@ class TestNew:
     ) -> None:
         task_id = await new_task(store, shown=False)
         assert await listed(store, store.keys.tasks(OWNER)) == {}
-        assert await store.tasks.get(task_id, owner=OWNER) is None
+        assert await visible(store, task_id, owner=OWNER) is None
         assert task_id in await listed(store, store.keys.open)
         assert (await view_of_task(store, task_id)).visible is False
         refused = await store.tasks.accept(send_of(store, task_id, new=False))

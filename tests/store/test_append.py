@@ -30,6 +30,7 @@ from tests.support.acts import (
     status,
     stored,
     view_of_task,
+    visible,
 )
 from tests.support.faults import Cut, How
 from tests.support.wait import wait_until
@@ -377,7 +378,7 @@ class TestAnswer:
         assert (view.state, view.done, view.visible, view.terminal) == (ANSWERED, 1, False, True)
         assert view.answer == encode(said)
         assert await listed(store, store.keys.tasks(OWNER)) == {}
-        assert await store.tasks.get(task_id, owner=OWNER) is None
+        assert await visible(store, task_id, owner=OWNER) is None
         entry = (await entries_of(store, task_id))[-1]
         assert (entry.kind, entry.state, entry.data) == ("message", ANSWERED, encode(said))
 

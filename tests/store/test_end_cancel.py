@@ -27,6 +27,7 @@ from tests.support.acts import (
     status,
     stored,
     view_of_task,
+    visible,
 )
 
 WORKING, ASKING, CANCELED = TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.CANCELED
@@ -214,8 +215,8 @@ class TestShow:
         task_id, at = await new_task(store, shown=False), store.clock.now()
         for _ in range(2):
             assert await store.tasks.show(task_id, owner=OWNER, context_id=CONTEXT, at=at)
-        assert await store.tasks.get(task_id, owner=OWNER) is not None
-        assert await store.tasks.get(task_id, owner="/mallory") is None
+        assert await visible(store, task_id, owner=OWNER) is not None
+        assert await visible(store, task_id, owner="/mallory") is None
         await intact(store, task_id)
 
     async def test_not_what_was_answered_or_is_gone(self, store: Store) -> None:
@@ -224,7 +225,7 @@ class TestShow:
         await run.answer({"message": message("42", role="ROLE_AGENT")})
         for gone in (task_id, new_id()):
             assert not await store.tasks.show(gone, owner=OWNER, context_id=CONTEXT, at=at)
-        assert await store.tasks.get(task_id, owner=OWNER) is None
+        assert await visible(store, task_id, owner=OWNER) is None
 
     @pytest.mark.parametrize("known_to", [OWNER, None])
     async def test_whether_shown_or_not_a_read_knows_it(

@@ -44,6 +44,7 @@ __all__ = [
     "status",
     "stored",
     "view_of_task",
+    "visible",
 ]
 
 OWNER = "/alice"
@@ -198,6 +199,12 @@ async def view_of_task(store: Store, task_id: str) -> TaskView:
     view = await store.tasks.read(task_id)
     assert view is not None
     return view
+
+
+async def visible(store: Store, task_id: str, *, owner: str) -> TaskView | None:
+    """The task as this owner may see it."""
+    view = await store.tasks.read(task_id, owner=owner)
+    return view if view is not None and view.visible else None
 
 
 async def stored(store: Store, task_id: str) -> dict[str, bytes]:

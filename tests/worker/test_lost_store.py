@@ -15,7 +15,7 @@ from switchroom.store.commit import StoreUnavailable
 from switchroom.store.leased import LeasedJob
 from switchroom.store.scripts import command
 from switchroom.worker.reconcile import Reconciler
-from tests.support.acts import due
+from tests.support.acts import due, visible
 from tests.support.faults import Cut, How
 from tests.support.house import Gateway, House, WorkerOf, message, text
 from tests.support.wait import wait_until
@@ -123,7 +123,7 @@ async def test_the_one_redis_loses_everything(house: House) -> None:
     await gateway.store.commit(command("FLUSHALL"))
 
     async def found(task_id: str) -> bool:
-        return await gateway.store.tasks.get(task_id, owner="/alice") is not None
+        return await visible(gateway.store, task_id, owner="/alice") is not None
 
     # Though their agents are silent.
     for task in tasks.values():
