@@ -166,8 +166,10 @@ class _ActiveRun:
             return await self._end(TaskState.CANCELED)
         if begun.attempt > limit:
             lost = begun.attempt - 1
-            how = "once, and lost" if lost == 1 else f"{lost} times, and each time lost"
-            return await self._end(TaskState.FAILED, f"The task was begun {how} with its worker.")
+            how = "once, and its worker lost"
+            if lost > 1:
+                how = f"{lost} times, and its worker lost each time"
+            return await self._end(TaskState.FAILED, f"The task was begun {how}.")
         if begun.attempt > 1:
             await self._status(
                 TaskState.WORKING, f"Attempt {begun.attempt} of {limit}: begun again."

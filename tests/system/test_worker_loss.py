@@ -199,7 +199,7 @@ async def test_a_run_that_kills_its_worker_each_time_fails_in_the_end(
         await mortals.replace_the_dead()
     task = await ended(one, task_id)
     assert state_of(task) == "FAILED"
-    assert told_by(task) == "The task was begun 3 times, and each time lost with its worker."
+    assert told_by(task) == "The task was begun 3 times, and its worker lost each time."
     assert [attempt for _, attempt, _ in gates.runs(task_id)] == [1, 2, 3]
 
 
@@ -221,7 +221,7 @@ async def test_an_agent_that_may_not_run_twice_fails_with_its_worker(
         await apart.worker(await gates.begun(listed["id"])).kill()
         task = (await waiting)["task"]
     assert state_of(task) == "FAILED"
-    assert told_by(task) == "The task was begun once, and lost with its worker."
+    assert told_by(task) == "The task was begun once, and its worker lost."
     assert len(gates.runs(task["id"])) == 1
     for process in (*apart.gateways, *apart.workers):
         if process.alive:
