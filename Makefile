@@ -43,8 +43,9 @@ check: .venv/dev.stamp ## format, lint, types, architecture
 bench: .venv/dev.stamp ## measure
 	$(BIN)/python -m tests.bench
 
-chaos: .venv/dev.stamp ## hurt: the tests that kill, stop and cut, with the long budgets
-	SWITCHROOM_SOAK=1 $(BIN)/pytest -q tests/system
+chaos: MINUTES ?= 3
+chaos: .venv/dev.stamp ## kill, stop and cut under load for MINUTES, then check every promise
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 conformance: .venv/dev.stamp ## the A2A conformance kit at KIT=…, with the Python KIT_PYTHON=…
 	@test -n "$(KIT)" || { echo "KIT names a checkout of the conformance kit." >&2; exit 1; }

@@ -138,6 +138,8 @@ async def _storm(plan: Plan, fleet: Fleet, client: Client, records: Records) -> 
 
 async def _all_done(visits: list[asyncio.Task[None]]) -> list[Breach]:
     """Everybody learns how it ended, in bounded time."""
+    if not visits:
+        return []
     done, hanging = await asyncio.wait(visits, timeout=_PATIENCE)
     for visit in done:
         visit.result()
