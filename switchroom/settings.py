@@ -100,6 +100,13 @@ def _paths(value: Any) -> tuple[str, ...]:
     return paths
 
 
+def _api_keys(place: str) -> str:
+    # Whoever takes it for the place of one key, or of a Redis, must not find that in a log.
+    if "://" in place or place.startswith("swk_") or not place.isprintable():
+        raise PydanticCustomError("api_keys", "redis, or the path of the file that keeps API keys")
+    return place
+
+
 def _redis_url(url: str) -> str:
     try:
         return checked(url)
@@ -127,6 +134,54 @@ def _public_url(url: str) -> str:
     return url
 
 
+def _issuer_url(url: str) -> str:
+    """Where keys come from: whoever can change what is fetched there can be anybody here."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        parts = urlsplit("")
+    safe = parts.scheme == "https" or (
+        parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    )
+    fits = (
+        safe
+        and is_host(parts.hostname)
+        and re.fullmatch(r"[!$&-;=?@A-Z\[\]_a-z~]+", url)
+        and "@" not in parts.netloc
+    )
+    if not fits:
+        raise PydanticCustomError(
+            "issuer_url",
+            "a URL such as https://login.example.com, without user or fragment; http only for "
+            "this machine itself",
+        )
+    return url
+
+
+_ALGORITHMS = frozenset(
+    f"{family}{size}" for family in ("RS", "PS", "ES") for size in (256, 384, 512)
+) | {"EdDSA"}
+
+
+def _algorithms(value: Any) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(str(part).strip() for part in _listed(value)))
+    if not names or not _ALGORITHMS.issuperset(names):
+        # `none` proves nothing, and with HS256 whoever can verify a token can make one.
+        raise PydanticCustomError(
+            "algorithms",
+            "names of asymmetric algorithms, comma-separated: {known}",
+            {"known": ", ".join(sorted(_ALGORITHMS))},
+        )
+    return names
+
+
+def _header_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", name):
+        raise PydanticCustomError("header_name", "the name of a header, such as X-Client-Subject")
+    return name
+
+
 def _name_of(characters: str) -> AfterValidator:
     """A name of 1 to 64 of these characters, besides letters and digits."""
 
@@ -144,6 +199,8 @@ def _name_of(characters: str) -> AfterValidator:
 Seconds = Annotated[timedelta, BeforeValidator(_seconds)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 PublicUrl = Annotated[str, AfterValidator(_public_url)]
+IssuerUrl = Annotated[str, AfterValidator(_issuer_url)]
+HeaderName = Annotated[str, AfterValidator(_header_name)]
 # Braces would move Redis Cluster's hash tag away from the task id.
 KeyPart = Annotated[str, _name_of("_.:-")]
 # A colon would let one queue's key be another's: `a:running` is where queue `a` keeps its runs.
@@ -253,6 +310,46 @@ class Settings(BaseModel):
     task_limit: Count = 64 * 1024 * 1024
     """Largest task; beyond it the run fails. A worker may hold `concurrency` tasks of this size."""
 
+    jwt_issuer: IssuerUrl | None = None
+    """Whose tokens (JWT) tell who calls, by OpenID Connect: its keys are found by discovery, and
+    `iss` must be exactly this. Whoever controls it can be anybody here.
+    """
+    jwt_jwks_url: IssuerUrl | None = None
+    """Where the keys of the tokens are, for an issuer without discovery. Without `jwt_issuer` too,
+    a token of anybody with such a key is taken, whatever its `iss`.
+    """
+    jwt_audience: str | None = None
+    """What must be in a token's `aud`. Wrong: every token is refused; that of others too: their
+    tokens are good here.
+    """
+    jwt_tenant_claim: str | None = None
+    """The claim that holds a caller's tenant; a token without it is refused. Unset, a token has no
+    tenant, and callers of two tenants with the same `sub` are one.
+    """
+    jwt_algorithms: Annotated[tuple[str, ...], BeforeValidator(_algorithms)] = (
+        "RS256",
+        "PS256",
+        "ES256",
+        "EdDSA",
+    )
+    """The algorithms of signatures that are taken, comma-separated; a key of another kind is not
+    used.
+    """
+    jwt_leeway: SecondsOrNone = timedelta(seconds=30)
+    """How far the issuer's clock may be off. Long: a token works for so long after its end."""
+    jwt_stale_limit: Seconds = timedelta(hours=24)
+    """How long keys are believed that can no longer be fetched; then calls with a token get 503.
+    Long: a key that was taken back meanwhile still works.
+    """
+    client_cert_header: HeaderName | None = None
+    """The header in which a proxy of `trusted_proxies` names the subject or SPIFFE id of a client's
+    certificate. One that does not verify it, or passes the header on, lets anybody be anybody.
+    """
+    auth: str | None = None
+    """Import string of another way to tell who calls: a callable of the request, or an object with
+    a method `caller`. It decides alone about whom the other ways do not know.
+    """
+
     handler: str | None = None
     """Import string of a request handler that replaces ours."""
     host: str = "127.0.0.1"
@@ -272,6 +369,11 @@ class Settings(BaseModel):
     sharing: str | None = None
     """Import string of `may(caller, action, task)`, which decides about tasks of others; none:
     each caller has its own alone. What it allows by mistake is a leak.
+    """
+    api_keys: Annotated[str, AfterValidator(_api_keys)] | None = None
+    """Where API keys are kept, of which each caller needs one: `redis`, or the path of a file; see
+    `switchroom keys`. Unset, with no other way to authenticate: anybody may call, and sees every
+    task. Gateways that differ here know different callers.
     """
     legacy_error_codes: bool = False
     """Answer 401 and 415 with the JSON-RPC codes -32001, -32002 and -32000, for clients that know
@@ -335,7 +437,7 @@ class Settings(BaseModel):
         shown = _without_user(found[field]) if field == "public_url" else found[field]
         if field in ("redis_url", "queue_url"):
             shown = without_password(shown)
-        elif field == "card_keys":
+        elif field in ("card_keys", "api_keys"):
             shown = "…"
         expected = first["msg"].removeprefix("Input should be ")
         raise SettingsError(f"{variable} is {shown!r}; it should be {expected}.")
@@ -370,6 +472,11 @@ class Settings(BaseModel):
             raise ValueError(
                 f"{_PREFIX}CARD_KEYS is set without {_PREFIX}PUBLIC_URL: a signature would vouch "
                 "for whatever address a request names."
+            )
+        if self.api_keys == "redis" and not self.redis_url:
+            raise ValueError(
+                f"{_PREFIX}API_KEYS is redis without {_PREFIX}REDIS_URL: nobody could make a key "
+                "in a Redis that ends with the server; name a file instead, or set the URL."
             )
         return self
 
