@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import contextlib
 import logging
 import os
 import shutil
@@ -21,12 +20,11 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from fakeredis import FakeServer
 from fakeredis.aioredis import FakeAsyncRedisConnection
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio import Redis
+from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -40,7 +38,16 @@ from redis.exceptions import (
     TimeoutError,
 )
 
+from switchroom.redis_url import SentinelUrl
 from switchroom.settings import without_password
+from switchroom.store.pool import Pool, last_words, sentence
+from switchroom.store.sentinel import (
+    MasterConnection,
+    MasterPool,
+    NoMaster,
+    Sentinels,
+    TlsToMaster,
+)
 
 __all__ = [
     "ServerError",
@@ -57,6 +64,8 @@ log = logging.getLogger("switchroom.store")
 
 _OLDEST = (7, 0)
 _START_LIMIT = 10.0
+_TO_SENTINEL = 10
+"""Connections to one Sentinel, at most; more questions than these wait for each other."""
 _servers: defaultdict[str, FakeServer] = defaultdict(lambda: FakeServer(version=_OLDEST))
 
 
@@ -71,7 +80,8 @@ class ServerError(Exception):
 def connect(
     url: str, *, timeout: timedelta, connections: int = 100, listening: bool = False
 ) -> Redis:
-    """A client for `url` (`redis://`, `rediss://`, `unix://`, `fake://name`); does not connect yet.
+    """A client for `url` (`redis://`, `rediss://`, `unix://`, `fake://name`, or the master that
+    `redis+sentinel://` or `rediss+sentinel://` leads to); does not connect yet.
 
     `timeout` bounds connecting, each command and the wait for one of `connections` connections;
     then redis-py's TimeoutError or ConnectionError, as for a server that refuses the URL's user or
@@ -85,61 +95,55 @@ def connect(
         "socket_connect_timeout": seconds,
         "socket_timeout": None if listening else seconds,
     }
-    if urlsplit(url).scheme == "fake":
-        pool = _Pool(
-            max_connections=connections,
-            timeout=seconds,  # type: ignore[arg-type]  # annotated int; any number works
-            connection_class=FakeAsyncRedisConnection,
-            server=_servers[url],
-            **options,
-        )
-    else:
-        try:
-            options |= parse_url(url)
-            pool = _Pool(
+    if url.startswith("fake:"):
+        return Redis.from_pool(
+            Pool(
                 max_connections=connections,
-                timeout=seconds,  # type: ignore[arg-type]
+                timeout=seconds,  # type: ignore[arg-type]  # annotated int; any number works
+                connection_class=FakeAsyncRedisConnection,
+                server=_servers[url],
                 **options,
             )
-            # No I/O, but redis-py refuses the options it does not know.
-            pool.connection_class(**pool.connection_kwargs)
-        except (TypeError, ValueError, RedisError) as error:
-            reason = str(error).split("__init__() ")[-1].splitlines()[0].rstrip(".")
-            raise UrlError(
-                f"The Redis URL {without_password(url)} cannot be used: {reason}."
-            ) from None
+        )
+    options |= {"max_connections": connections, "timeout": seconds}
+    try:
+        through = SentinelUrl.parse(url)
+        said = dict(parse_url(through.server if through else url))
+        if twice := {"max_connections", "timeout"} & said.keys():
+            raise ValueError(f"{min(twice)} is not for a URL to say")
+        pool = _to_master(through, options, said) if through else Pool(**(options | said))
+        # No I/O, but redis-py refuses the options it does not know.
+        pool.connection_class(**pool.connection_kwargs)
+    except (TypeError, ValueError, RedisError) as error:
+        reason = str(error).split("__init__() ")[-1].splitlines()[0].rstrip(".")
+        raise UrlError(f"The Redis URL {without_password(url)} cannot be used: {reason}.") from None
     return Redis.from_pool(pool)
 
 
-class _Pool(BlockingConnectionPool):
-    """Bounds the whole of connecting. Redis-py's own bound ends with the socket; the first words
-    on it (AUTH, SELECT …) may take as long as any answer, for a listener for ever. And once closed
-    it stays so: a late command would open a connection that nobody closes.
-    """
-
-    _closed = False
-
-    async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Where `Redis.aclose` ends."""
-        self._closed = True
-        # That a server does not hear of it is no reason to fail: each socket is closed by then.
-        with contextlib.suppress(RedisError, OSError):
-            await super().disconnect(inuse_connections)
-
-    async def ensure_connection(self, connection: AbstractConnection) -> None:
-        try:
-            async with asyncio.timeout(self.timeout):
-                if not self._closed:
-                    await super().ensure_connection(connection)
-        except builtins.TimeoutError:
-            await connection.disconnect(nowait=True)
-            raise TimeoutError("Timeout connecting to server") from None
-        except ResponseError as error:
-            # Not the answer to the caller's command, for which it would be taken.
-            raise ConnectionError(str(error)) from error
-        if self._closed:  # perhaps only since we began to connect
-            await connection.disconnect(nowait=True)
-            raise ConnectionError("This client has been closed")
+def _to_master(url: SentinelUrl, options: dict[str, Any], said: dict[str, Any]) -> MasterPool:
+    """options: ours.  said: the URL's, for the master; those of the Sentinels among them."""
+    tls = said.pop("connection_class", None) is SSLConnection
+    del said["host"]
+    to_sentinels = {
+        **options,
+        # Of the time for a new connection half is left for the master itself.
+        "timeout": options["timeout"] / 2,
+        "socket_timeout": None,
+        "max_connections": _TO_SENTINEL,
+        "username": said.pop("sentinel_username", None),
+        "password": said.pop("sentinel_password", None),
+        **{name: value for name, value in said.items() if name.startswith("ssl_")},
+    }
+    if tls:
+        to_sentinels["connection_class"] = SSLConnection
+    clients = [
+        Redis.from_pool(Pool(host=host, port=port, **to_sentinels)) for host, port in url.places
+    ]
+    return MasterPool(
+        Sentinels(url.master, clients, patience=to_sentinels["timeout"]),
+        connection_class=TlsToMaster if tls else MasterConnection,
+        **(options | said),
+    )
 
 
 def is_fake(redis: Redis) -> bool:
@@ -152,6 +156,8 @@ def address(redis: Redis) -> str:
     if is_fake(redis):
         return "fakeredis"
     options = redis.connection_pool.connection_kwargs
+    if isinstance(redis.connection_pool, MasterPool):
+        return str(redis.connection_pool.sentinels)
     if "path" in options:
         return f"unix://{options['path']}"
     return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
@@ -164,27 +170,30 @@ async def check_server(redis: Redis) -> None:
     """
     if is_fake(redis):
         return
-    where = f"Redis at {address(redis)}"
+    through = isinstance(redis.connection_pool, MasterPool)
+    where = f"Redis {'master' if through else 'at'} {address(redis)}"
     try:
         info = await redis.info()
+    except NoMaster as error:
+        raise ServerError(str(error)) from None
     except (AuthenticationError, AuthorizationError) as error:
         raise ServerError(
-            f"{where} refuses the user or password of its URL ({_sentence(error)})."
+            f"{where} refuses the user or password of its URL ({sentence(error)})."
         ) from None
     except BusyLoadingError:
         raise ServerError(f"{where} is still loading its data; start again in a moment.") from None
     except (ConnectionError, TimeoutError, OSError) as error:
         if isinstance(error.__cause__, ResponseError):
             raise ServerError(
-                f"{where} refuses the connection ({_sentence(error)}); "
+                f"{where} refuses the connection ({sentence(error)}); "
                 "see the user, the database and the options of its URL."
             ) from None
-        reason = "timed out" if isinstance(error, TimeoutError) else _last_words(error)
-        raise ServerError(f"{where} does not answer ({reason}); is it running?") from None
+        hint = "is it running, or a failover under way?" if through else "is it running?"
+        raise ServerError(f"{where} does not answer ({last_words(error)}); {hint}") from None
     except RedisError as error:
         if not isinstance(error, NoPermissionError) and "unknown command" not in str(error).lower():
             raise ServerError(
-                f"{where} does not answer INFO as Redis does ({_sentence(error)})."
+                f"{where} does not answer INFO as Redis does ({sentence(error)})."
             ) from None
         log.warning(
             "%s does not answer INFO (%s): make sure it is Redis 7.0 or newer, "
@@ -205,6 +214,12 @@ def _fault(info: Mapping[str, Any]) -> str | None:
         return f"is version {version}; Switchroom needs Redis 7.0 or newer, or Valkey."
     if info.get("redis_mode") == "cluster":
         return "is a cluster node; Switchroom needs a server with cluster mode disabled."
+    if info.get("redis_mode") == "sentinel":
+        return "is a Sentinel; write redis+sentinel://HOST:PORT/MASTER to have the master it knows."
+    if info.get("role") == "slave":
+        return (
+            "is a replica, which takes no writes; name its master, or the Sentinels that know it."
+        )
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         return (
@@ -293,16 +308,3 @@ async def _answers(url: str, process: asyncio.subprocess.Process) -> bool:
     finally:
         await redis.aclose()
     return False
-
-
-def _last_words(error: BaseException) -> str:
-    """The system's own words for a failed connection: redis-py and asyncio wrap them."""
-    cause = error.__cause__ or error.__context__
-    if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
-        return os.strerror(cause.errno)
-    return _sentence(error).rpartition(". ")[2]
-
-
-def _sentence(error: BaseException) -> str:
-    """The first line of an error's text, to be put into a sentence."""
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

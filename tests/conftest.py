@@ -23,8 +23,9 @@ import redis.asyncio
 
 from switchroom.settings import Settings
 from switchroom.store import Store
-from switchroom.store.connect import _Pool, connect
+from switchroom.store.connect import connect
 from switchroom.store.keys import Keys
+from switchroom.store.pool import Pool
 from tests.support.house import House, house_of
 from tests.support.redis import leaked, open_connections, running_server
 
@@ -111,14 +112,14 @@ def no_connection_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A test, and what it uses, closes each client that it opens. A forgotten one would be found
     when garbage is collected, in some later test.
     """
-    pools: list[_Pool] = []
-    make = _Pool.__init__
+    pools: list[Pool] = []
+    make = Pool.__init__
 
-    def made(pool: _Pool, *args: Any, **options: Any) -> None:
+    def made(pool: Pool, *args: Any, **options: Any) -> None:
         make(pool, *args, **options)
         pools.append(pool)
 
-    monkeypatch.setattr(_Pool, "__init__", made)
+    monkeypatch.setattr(Pool, "__init__", made)
     yield
     left = [connection for pool in pools for connection in open_connections(pool)]
     assert left == [], "a client was not closed"
