@@ -153,6 +153,21 @@ def test_a_key_that_was_given_instead_of_its_file_is_never_shown() -> None:
     )
 
 
+@pytest.mark.parametrize("place", ["swk_k7abc_secret", "redis://:secret@host", "secret\nfile"])
+def test_api_keys_are_named_by_their_place(place: str) -> None:
+    assert refusal(SWITCHROOM_API_KEYS=place) == (
+        "SWITCHROOM_API_KEYS is '…'; it should be redis, or the path of the file that keeps API "
+        "keys."
+    )
+
+
+def test_api_keys_are_kept_in_no_redis_that_ends_with_the_server() -> None:
+    assert "without SWITCHROOM_REDIS_URL" in refusal(SWITCHROOM_API_KEYS="redis")
+    environ = {"SWITCHROOM_API_KEYS": "redis", "SWITCHROOM_REDIS_URL": "redis://h"}
+    assert Settings.from_env(environ).api_keys == "redis"
+    assert Settings.from_env({"SWITCHROOM_API_KEYS": "keys.json"}).api_keys == "keys.json"
+
+
 def test_nothing_is_signed_for_an_address_that_a_request_names() -> None:
     assert "without SWITCHROOM_PUBLIC_URL" in refusal(SWITCHROOM_CARD_KEYS="key.pem")
 
