@@ -107,13 +107,6 @@ def _api_keys(place: str) -> str:
     return place
 
 
-def _api_keys(place: str) -> str:
-    # Whoever takes it for the place of one key, or of a Redis, must not find that in a log.
-    if "://" in place or place.startswith("swk_") or not place.isprintable():
-        raise PydanticCustomError("api_keys", "redis, or the path of the file that keeps API keys")
-    return place
-
-
 def _redis_url(url: str) -> str:
     try:
         return checked(url)
@@ -382,11 +375,6 @@ class Settings(BaseModel):
     `switchroom keys`. Unset, with no other way to authenticate: anybody may call, and sees every
     task. Gateways that differ here know different callers.
     """
-    api_keys: Annotated[str, AfterValidator(_api_keys)] | None = None
-    """Where API keys are kept, of which each caller needs one: `redis`, or the path of a file; see
-    `switchroom keys`. Unset, with no other way to authenticate: anybody may call, and sees every
-    task. Gateways that differ here know different callers.
-    """
     legacy_error_codes: bool = False
     """Answer 401 and 415 with the JSON-RPC codes -32001, -32002 and -32000, for clients that know
     no others. To all the rest -32001 and -32002 say something about a task.
@@ -484,11 +472,6 @@ class Settings(BaseModel):
             raise ValueError(
                 f"{_PREFIX}CARD_KEYS is set without {_PREFIX}PUBLIC_URL: a signature would vouch "
                 "for whatever address a request names."
-            )
-        if self.api_keys == "redis" and not self.redis_url:
-            raise ValueError(
-                f"{_PREFIX}API_KEYS is redis without {_PREFIX}REDIS_URL: nobody could make a key "
-                "in a Redis that ends with the server; name a file instead, or set the URL."
             )
         if self.api_keys == "redis" and not self.redis_url:
             raise ValueError(
