@@ -232,7 +232,8 @@ async def until_ready(gateway: Process) -> None:
         except httpx.TransportError:
             return False
 
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=10) as http:
+    # Plain HTTP: without `verify`, no CA bundle is read, which takes long.
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=10, verify=False) as http:
         await wait_until(ready, what=f"{gateway.name} is ready", within=60)
 
 

@@ -4,7 +4,8 @@
     each NAME E     the same, but each attempt has a gate of its own: NAME-1, NAME-2 …
     block NAME      in its first attempt: says "0 ", waits for the gate NAME-go, blocks its process
                     until the gate NAME opens, says "late " and waits for ever; later: says "0 1 "
-    deaf NAME       does not end when it is cancelled: says "late " when the gate opens
+    deaf NAME       does not end when it is cancelled: says "late " when the gate opens, and leaves
+                    a line in `ended`
     die             kills its process
     reply X         answers with a Message instead of a task
 
@@ -56,6 +57,7 @@ async def agent(run: Run) -> AsyncIterator[Event]:
                     await waiting(run, name)
                 except asyncio.CancelledError:
                     continue
+            leave("ended", f"{run.task_id} {os.getpid()}")
             yield "late "
         case ["die"]:
             os.kill(os.getpid(), signal.SIGKILL)

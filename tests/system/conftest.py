@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import uuid
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +23,7 @@ import pytest_asyncio
 from switchroom.settings import Settings
 from switchroom.store.connect import connect
 from switchroom.store.keys import Keys
-from tests.support.processes import Deployment, deployment
+from tests.support.processes import Deployment, Process, deployment
 from tests.support.proxy import Proxy, proxy_over
 from tests.support.redis import leaked
 from tests.support.rpc import Rpc
@@ -76,6 +78,10 @@ class Gates:
         """The process ids in which the agent was cancelled while it waited at a gate."""
         return [pid for (pid,) in self._lines("cancelled", task_id)]
 
+    def ended(self, task_id: str) -> list[int]:
+        """The process ids in which an agent that was deaf to its cancellation has ended."""
+        return [pid for (pid,) in self._lines("ended", task_id)]
+
     def _lines(self, name: str, task_id: str) -> list[list[int]]:
         file = self.folder / name
         rows = (line.split() for line in file.read_text().splitlines()) if file.exists() else ()
@@ -90,6 +96,18 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Gates:
 @pytest.fixture
 def gate(gates: Gates) -> str:
     return gates.new()
+
+
+@contextmanager
+def looking_away(workers: Sequence[Process]) -> Iterator[None]:
+    """They are stopped meanwhile: they hear nothing, do nothing, and do not know it."""
+    for worker in workers:
+        worker.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.send(signal.SIGCONT)
 
 
 async def stored(deployment: Deployment, task_id: str, *fields: str) -> list[int]:

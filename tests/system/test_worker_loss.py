@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ from tests.support.rpc import (
     until,
 )
 from tests.support.wait import wait_until
-from tests.system.conftest import AGENT, CARD, Gates, stored
+from tests.system.conftest import AGENT, CARD, Gates, looking_away, stored
 
 pytestmark = pytest.mark.requires("redis-server")
 
@@ -76,18 +76,6 @@ async def one(mortals: Deployment, healed: None) -> AsyncIterator[Rpc]:
 def params(gate: str) -> dict[str, Any]:
     """A send whose answer is 0 to 5; each attempt is held after 2 until its own gate is open."""
     return {"message": message(f"each {gate} 3")}
-
-
-@contextmanager
-def looking_away(workers: list[Process]) -> Iterator[None]:
-    """They take nothing meanwhile. For idle ones, which can miss nothing."""
-    for worker in workers:
-        worker.send(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for worker in workers:
-            worker.send(signal.SIGCONT)
 
 
 async def went_on(
