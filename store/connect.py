@@ -15,8 +15,8 @@ import shutil
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ __all__ = [
     "check_server",
     "connect",
     "find_server",
+    "in_one_sentence",
     "is_fake",
     "private_server",
 ]
@@ -63,6 +64,7 @@ __all__ = [
 log = logging.getLogger("switchroom.store")
 
 _OLDEST = (7, 0)
+_LOADING = "is still loading its data; start again in a moment."
 _START_LIMIT = 10.0
 _TO_SENTINEL = 10
 """Connections to one Sentinel, at most; more questions than these wait for each other."""
@@ -170,44 +172,65 @@ async def check_server(redis: Redis) -> None:
     """
     if is_fake(redis):
         return
-    through = isinstance(redis.connection_pool, MasterPool)
-    where = f"Redis {'master' if through else 'at'} {address(redis)}"
+    with in_one_sentence(redis):
+        try:
+            info = await redis.info()
+        except ResponseError as error:
+            unsaid = isinstance(error, NoPermissionError) or "unknown command" in str(error).lower()
+            if not unsaid:
+                raise
+            log.warning(
+                "%s does not answer INFO (%s): make sure it is Redis 7.0 or newer, "
+                "with maxmemory-policy noeviction",
+                _where(redis),
+                error,
+            )
+            return
+    if fault := _fault(info):
+        raise ServerError(f"{_where(redis)} {fault}")
+
+
+@contextmanager
+def in_one_sentence(redis: Redis) -> Iterator[None]:
+    """Whatever fails in the block, where a server is spoken to for the first time, is a
+    ServerError.
+    """
     try:
-        info = await redis.info()
+        yield
     except NoMaster as error:
         raise ServerError(str(error)) from None
     except (AuthenticationError, AuthorizationError) as error:
         raise ServerError(
-            f"{where} refuses the user or password of its URL ({sentence(error)})."
+            f"{_where(redis)} refuses the user or password of its URL ({sentence(error)})."
         ) from None
     except BusyLoadingError:
-        raise ServerError(f"{where} is still loading its data; start again in a moment.") from None
+        raise ServerError(f"{_where(redis)} {_LOADING}") from None
     except (ConnectionError, TimeoutError, OSError) as error:
         if isinstance(error.__cause__, ResponseError):
             raise ServerError(
-                f"{where} refuses the connection ({sentence(error)}); "
+                f"{_where(redis)} refuses the connection ({sentence(error)}); "
                 "see the user, the database and the options of its URL."
             ) from None
+        through = isinstance(redis.connection_pool, MasterPool)
         hint = "is it running, or a failover under way?" if through else "is it running?"
-        raise ServerError(f"{where} does not answer ({last_words(error)}); {hint}") from None
+        raise ServerError(
+            f"{_where(redis)} does not answer ({last_words(error)}); {hint}"
+        ) from None
     except RedisError as error:
-        if not isinstance(error, NoPermissionError) and "unknown command" not in str(error).lower():
-            raise ServerError(
-                f"{where} does not answer INFO as Redis does ({sentence(error)})."
-            ) from None
-        log.warning(
-            "%s does not answer INFO (%s): make sure it is Redis 7.0 or newer, "
-            "with maxmemory-policy noeviction",
-            where,
-            error,
-        )
-        return
-    if fault := _fault(info):
-        raise ServerError(f"{where} {fault}")
+        raise ServerError(
+            f"{_where(redis)} does not answer as Redis does ({sentence(error)})."
+        ) from None
+
+
+def _where(redis: Redis) -> str:
+    through = isinstance(redis.connection_pool, MasterPool)
+    return f"Redis {'master' if through else 'at'} {address(redis)}"
 
 
 def _fault(info: Mapping[str, Any]) -> str | None:
     """What keeps a server with this INFO from being used."""
+    if info.get("loading"):  # INFO is answered meanwhile, and nothing else is
+        return _LOADING
     version = str(info.get("redis_version", "unknown"))
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < _OLDEST:

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from switchroom.settings import Settings
 from switchroom.store.commit import Clock, GroupCommit
-from switchroom.store.connect import check_server, connect
+from switchroom.store.connect import check_server, connect, in_one_sentence
 from switchroom.store.feed import Feed
 from switchroom.store.keys import Keys
 from switchroom.store.lists import TaskLists
@@ -132,9 +132,11 @@ class Store:
                 await check_server(clients[-2])
             store = cls(settings, *clients[:2], *clients[-2:])
             for redis in {clients[0], clients[-2]}:
-                for script in SCRIPTS:
-                    await redis.script_load(script.body)
-            await store._learn()
+                with in_one_sentence(redis):
+                    for script in SCRIPTS:
+                        await redis.script_load(script.body)
+            with in_one_sentence(clients[0]):
+                await store._learn()
             await store.subscriber.start()
             if store.queue_subscriber is not store.subscriber:
                 await store.queue_subscriber.start()

@@ -189,6 +189,7 @@ class TestCheckServer:
             ({"redis_version": "?"}, "is version ?"),
             ({"redis_mode": "cluster"}, "is a cluster node"),
             ({"maxmemory_policy": "allkeys-lru"}, "has maxmemory-policy allkeys-lru"),
+            ({"loading": 1}, "is still loading its data; start again in a moment."),
         ],
     )
     async def test_an_unfit_one_is_named_with_its_fault(
@@ -243,7 +244,7 @@ class TestCheckServer:
         self, monkeypatch: pytest.MonkeyPatch, error: Exception
     ) -> None:
         said = await refusal(answering(monkeypatch, error))
-        assert "does not answer INFO as Redis does" in said
+        assert "does not answer as Redis does" in said
         assert "\n" not in said
 
     async def test_a_server_of_another_protocol_is_named(self) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store import store as module
-from switchroom.store.connect import connect
+from switchroom.store.connect import ServerError, connect
 from tests.support.redis import open_connections
 
 
@@ -48,6 +49,23 @@ async def test_told_to_stop_at_any_moment_of_opening_it_leaves_nothing(
         assert left(clients) == []
         steps = steps + 1 if steps < 20 else steps * 5 // 4
     assert steps > 20
+
+
+@pytest.mark.parametrize("name", ["SCRIPT LOAD", "SET", "GET", "TIME"])
+async def test_a_redis_that_goes_while_it_opens_is_one_sentence(
+    settings: Settings, clients: list[Redis], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    execute = Redis.execute_command
+
+    async def gone(redis: Redis, *words: Any, **options: Any) -> Any:
+        if words[0] == name:
+            raise RedisConnectionError("Connection closed by server.")
+        return await execute(redis, *words, **options)
+
+    monkeypatch.setattr(Redis, "execute_command", gone)
+    with pytest.raises(ServerError, match=r"Redis at .* does not answer \(.*\); is it running\?"):
+        await Store.open(settings)
+    assert left(clients) == []
 
 
 async def test_closed_it_opens_no_connection_again(
