@@ -15,9 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from switchroom.settings import Settings
+from switchroom.settings import Network, Settings
 
-__all__ = ["Address"]
+__all__ = ["Address", "is_among"]
 
 _X_FORWARDED = {
     b"x-forwarded-proto": "proto",
@@ -52,7 +52,8 @@ class Address:
         if self._public_url:
             return self._public_url.rstrip("/")
         base = str(HTTPConnection(scope).base_url).rstrip("/")
-        if not self._trusts(scope.get("client")):
+        peer = scope.get("client")
+        if not (peer and is_among(peer[0], self._trusted)):
             return base
         told = _forwarded(scope["headers"])
         scheme, host, path, _, _ = urlsplit(base)
@@ -60,15 +61,15 @@ class Address:
         path = told.get("prefix", "").rstrip("/") + path
         return urlunsplit((scheme, host, path, "", ""))
 
-    def _trusts(self, peer: tuple[str, int] | None) -> bool:
-        try:
-            address = ip_address(peer[0]) if peer else None
-        except ValueError:  # a server on a Unix socket may name that
-            return False
-        if address is None:
-            return False
-        mapped = getattr(address, "ipv4_mapped", None)  # how a socket for both families has it
-        return any((mapped or address) in network for network in self._trusted)
+
+def is_among(peer: str, networks: Iterable[Network]) -> bool:
+    """Whether the address of whoever is connected lies in one of the networks."""
+    try:
+        address = ip_address(peer)
+    except ValueError:  # a server on a Unix socket may name that, or nothing
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)  # how a socket for both families has it
+    return any((mapped or address) in network for network in networks)
 
 
 def _forwarded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Settings: every knob, its default and its reason.
 
 Promises one frozen, validated object; relies on `redis_url` for the forms of those. It is read from
-the environment once, in `cli.py`, and passed down: nothing else reads it. Each field is the variable
-`SWITCHROOM_<FIELD>`; durations are given in seconds, sizes in bytes; an empty variable is unset.
+the environment once, in `cli.py`, and passed down: nothing else reads it. Each field is the
+variable `SWITCHROOM_<FIELD>`; durations are given in seconds, sizes in bytes; an empty variable is
+unset.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pydantic_core import PydanticCustomError
 
 from switchroom.redis_url import WrongUrl, checked, is_host
 
-__all__ = ["Settings", "SettingsError", "without_password"]
+__all__ = ["IssuerUrl", "Network", "Settings", "SettingsError", "without_password"]
 
 _PREFIX = "SWITCHROOM_"
 _SERVICE_ADDRESSES = ("tcp://", "udp://", "sctp://")
@@ -147,7 +148,7 @@ def _issuer_url(url: str) -> str:
     fits = (
         safe
         and is_host(parts.hostname)
-        and re.fullmatch(r"[!$&-;=?@A-Z\[\]_a-z~]+", url)
+        and re.fullmatch(r"[!$-;=?@A-Z\[\]_a-z~]+", url)
         and "@" not in parts.netloc
     )
     if not fits:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import ClassVar
 
 from switchroom.gateway.auth.caller import ANYBODY, Caller, Request
 from switchroom.protocol.errors import A2AError, AuthenticationFailed, Unauthenticated
@@ -23,10 +22,15 @@ _LONGEST_NAME = 256
 """Characters of a principal or a tenant: both are parts of keys."""
 
 
+def _is_name(text: str) -> bool:
+    # Nothing that could end a line of a log, or that no key can be made of.
+    return len(text) <= _LONGEST_NAME and text.isprintable()
+
+
 class Way(ABC):
     """One way to prove who calls."""
 
-    challenge: ClassVar[str] = ""
+    challenge: str = ""
     """Its `WWW-Authenticate`; empty if HTTP has none for it."""
     needs_store: bool = False
     """Whether it keeps anything in Redis."""
@@ -84,7 +88,9 @@ class Gate:
                 fault = fault or error
                 continue
             if caller is not None:
-                if not 0 < len(caller.principal) <= _LONGEST_NAME >= len(caller.tenant):
+                if not (
+                    caller.principal and _is_name(caller.principal) and _is_name(caller.tenant)
+                ):
                     raise AuthenticationFailed(challenges=self._challenges)
                 return caller
         if isinstance(fault, AuthenticationFailed):

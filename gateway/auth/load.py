@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from switchroom.gateway.auth.gate import Gate, Way
+from switchroom.gateway.auth.hook import load_hook
+from switchroom.gateway.auth.proxied import ClientCertificate
 from switchroom.settings import Settings
 
 __all__ = ["load_gate"]
@@ -14,4 +16,13 @@ def load_gate(settings: Settings) -> Gate:
     Raises SettingsError: one sentence.
     """
     ways: list[Way] = []
+    if settings.jwt_issuer or settings.jwt_jwks_url:
+        # Only here: who takes no tokens need not load what reads them and asks for keys.
+        from switchroom.gateway.auth.jwt import JwtBearer
+
+        ways.append(JwtBearer(settings))
+    if settings.client_cert_header:
+        ways.append(ClientCertificate(settings))
+    if settings.auth:
+        ways.append(load_hook(settings))
     return Gate(ways)
