@@ -170,6 +170,8 @@ class Answers:
                     return
             elif sent.over and not missed:
                 return
+            else:
+                yield StreamItem(b"")  # accepted, though there may be nothing to say for a while
             async for entry in entries:
                 if item := item_of(entry):
                     yield item

@@ -546,6 +546,25 @@ async def test_a_repeated_streaming_send_goes_on_where_its_client_was(house: Hou
     assert task.event == {"task": await one.get(items[0].event["task"]["id"])}
 
 
+async def test_a_stream_that_goes_on_is_open_before_there_is_anything_to_tell(
+    house: House,
+) -> None:
+    agent = Held()
+    one, two = await house.both(agent), await house.gateway()
+    params = message("hi")
+    async with one.stream("SendStreamingMessage", params) as stream:
+        first = (await stream.until(WORKING))[-1]
+    task_id = first.event["statusUpdate"]["taskId"]
+    async with (
+        two.stream("SendStreamingMessage", params, after=first.id) as repeated,
+        two.subscribe(task_id, after=first.id) as subscribed,
+    ):
+        for stream in (repeated, subscribed):
+            await stream.opened()
+        agent.go.set()
+        assert await repeated.rest() == await subscribed.rest()
+
+
 async def test_an_event_id_means_nothing_to_a_new_send(house: House) -> None:
     gateway = await house.both(words)
     async with gateway.stream("SendStreamingMessage", message("a")) as stream:

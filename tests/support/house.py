@@ -115,6 +115,12 @@ class Stream:
                 assert StreamResponse.model_validate(event).to_dict() == event
                 return Item(item.id, event)
 
+    async def opened(self) -> None:
+        """The server has opened the stream, and tells nothing yet."""
+        async with asyncio.timeout(_HANGS):
+            item = await self._items.__anext__()
+        assert item.data == b""
+
     async def rest(self) -> list[Item]:
         """All events until the server closes."""
         items = []
