@@ -104,9 +104,11 @@ async def _chaos(plan: Plan, folder: Path, records: Records) -> tuple[list[Breac
             (folder / "records.json").write_text(json.dumps(kept, default=list, indent=1))
             (folder / "redis.json").write_text(json.dumps(dump, indent=1))
         records.counts["runs of agents"] = len(runs)
-        records.counts["runs of agents that died or were cut off"] = sum(
-            1 for run in runs.values() if run.end != "ended"
+        records.counts["runs of agents that were cancelled"] = sum(
+            run.end == "cancelled" for run in runs.values()
         )
+        attempts = Counter(run.attempt for run in runs.values())
+        records.counts.update({f"attempts: number {n}": attempts[n] for n in attempts if n > 1})
         states = Counter(task.state for task in tasks_in(dump).values())
         records.counts.update({f"tasks: {state}": count for state, count in states.items()})
         return breaches, sum(states.values())

@@ -219,6 +219,11 @@ def _told_of(send: Send, task: Task) -> Iterator[str]:
         yield "its message should be in the log once"
     if send.turn == 1 and task.text != send.text:
         yield f"the task was asked {task.text!r}"
+    for answer in send.ends:
+        whole = answer.get("task")  # 0.3 says it in other words, but has the same artifacts
+        same = whole == task.snapshot if whole else said(answer).state == task.state
+        if not same or artifacts_of(whole or answer) != artifacts_of(task.snapshot):
+            yield f"it was answered {_short(answer)}, stored is {_short(task.snapshot)}"
     if send.replies:
         said_by = {said(e.event).text for e in task.log if e.kind == "message"}
         if send.replies != said_by:

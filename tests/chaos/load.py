@@ -211,6 +211,8 @@ class Visitor:
             send.settled = True
         else:
             send.tasks.add(told.task_id)
+            if told.state in TERMINAL:
+                send.ends.append(answer)
 
     async def _settle(self, send: Send, answer: Any) -> None:
         """Waits for the end of what was answered while it still ran, by asking or by watching."""

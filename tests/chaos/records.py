@@ -60,8 +60,8 @@ class Send:
 
     key: of the work it asks for (turn 2: of the work that it continues).  kept: with an
     Idempotency-Key.  tasks, replies: every task id, and every Message's text, that any answer
-    named.  settled: the client knows how it ended.  left: an interrupted task is left so.  calm:
-    sent when nothing was broken any more.
+    named.  ends: every answer that told how the task ended.  settled: the client knows how it
+    ended.  left: an interrupted task is left so.  calm: sent when nothing was broken any more.
     """
 
     key: str
@@ -71,6 +71,7 @@ class Send:
     kept: bool = False
     tasks: set[str] = field(default_factory=set)
     replies: set[str] = field(default_factory=set)
+    ends: list[Json] = field(default_factory=list)
     cancelled: bool = False
     settled: bool = False
     left: bool = False

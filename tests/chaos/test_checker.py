@@ -255,6 +255,15 @@ def test_a_client_that_never_learnt_the_end(history: History) -> None:
     assert history.kinds() == {"send"}
 
 
+def test_an_answer_that_is_not_the_task(history: History) -> None:
+    history.send.ends = [{"task": WHOLE}, {**WHOLE, "kind": "task"}]
+    assert history.breaches() == []
+    history.send.ends = [{"task": {**WHOLE, "history": []}}]
+    assert history.kinds() == {"send"}
+    history.send.ends = [{**WHOLE, "kind": "task", "artifacts": []}]
+    assert history.kinds() == {"send"}
+
+
 def test_a_cancel_that_was_confirmed_and_did_not_count(history: History) -> None:
     history.cancels = [Cancel(KEY, TASK, ["CANCELED", "-32002"])]
     assert history.kinds() == {"cancel"}
