@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import httpx
 from jwt import PyJWK
@@ -27,7 +27,7 @@ from switchroom.protocol.errors import Unavailable
 from switchroom.protocol.model import Json
 from switchroom.settings import IssuerUrl, Settings
 
-__all__ = ["DISCOVERY_PATH", "IssuerKeys"]
+__all__ = ["DISCOVERY_PATH", "IssuerKeys", "holds_for"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _LARGEST = 256 * 1024  # bytes of one document
 _USUAL = 300.0
 _AGE = range(60, 901)  # the issuer's own word about it, Cache-Control, holds within
 _URL = TypeAdapter[str](IssuerUrl)  # as that of the setting whose place it takes
-_MAX_AGE = re.compile(r"(?:^|[\s,])max-age=(\d{1,9})", re.IGNORECASE)
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age=(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
 class _Refused(Exception):
@@ -179,15 +179,20 @@ async def _document(client: httpx.AsyncClient, url: str) -> tuple[Json, float]:
             body += chunk
             if len(body) > _LARGEST:
                 raise _Refused(f"{url} answers more than {_LARGEST} bytes")
-        said: Any = response.headers.get("cache-control", "")
+        said: str = response.headers.get("cache-control", "")
     try:
         found = from_json(bytes(body))
     except ValueError:
         found = None
     if not isinstance(found, dict):
         raise _Refused(f"{url} answers no JSON object")
-    age = _MAX_AGE.search(said)
-    return found, float(min(max(int(age[1]), _AGE[0]), _AGE[-1])) if age else _USUAL
+    return found, holds_for(said)
+
+
+def holds_for(cache_control: str) -> float:
+    """Seconds until what came with this header should be fetched again."""
+    age = _MAX_AGE.search(cache_control)
+    return float(min(max(int(age[1]), _AGE[0]), _AGE[-1])) if age else _USUAL
 
 
 def _reason(error: Exception) -> str:
