@@ -23,7 +23,7 @@ from switchroom.settings import Settings
 from tests.support.gateways import card_of
 from tests.support.house import house_of, message
 
-__all__ = ["Answer", "Answering", "answering"]
+__all__ = ["Answer", "Answering", "answering", "ask"]
 
 _HANGS = 30
 """Seconds after which a request was not answered; decides nothing else."""
@@ -68,48 +68,52 @@ class Answering:
 
     def ask(self, verb: str, target: str, body: bytes, headers: dict[str, str]) -> Answer:
         """The answer to one request; `target` as it stands in the request line."""
-        return self._runner.run(self._ask(verb, target, body, headers))
+        return self._runner.run(ask(self._app, verb, target, body, headers))
 
-    async def _ask(self, verb: str, target: str, body: bytes, headers: dict[str, str]) -> Answer:
-        raw, _, query = target.partition("?")
-        encoded = [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()]
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "scheme": "http",
-            "method": verb,
-            "path": unquote(raw),
-            "raw_path": raw.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(b"host", b"gateway.test"), *encoded],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 80),
-        }
-        to_read = [{"type": "http.request", "body": body, "more_body": False}]
-        left = asyncio.Event()
-        status, told, said = 0, {}, b""
 
-        async def receive() -> Message:
-            if to_read:
-                return to_read.pop()
-            await left.wait()
-            return {"type": "http.disconnect"}
+async def ask(app: Any, verb: str, target: str, body: bytes, headers: dict[str, str]) -> Answer:
+    """The answer of `app` to one request; `target` as it stands in the request line. A stream is
+    left after its first event.
+    """
+    raw, _, query = target.partition("?")
+    encoded = [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()]
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": verb,
+        "path": unquote(raw),
+        "raw_path": raw.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"host", b"gateway.test"), *encoded],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+    to_read = [{"type": "http.request", "body": body, "more_body": False}]
+    left = asyncio.Event()
+    status, told, said = 0, {}, b""
 
-        async def send(message: Message) -> None:
-            nonlocal status, told, said
-            if message["type"] == "http.response.start":
-                assert not status
-                status = message["status"]
-                told = {k.decode(): v.decode("latin-1") for k, v in message["headers"]}
-            else:
-                said += message["body"]
-                if told["content-type"] == "text/event-stream" and b"data: " in said:
-                    left.set()
+    async def receive() -> Message:
+        if to_read:
+            return to_read.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
 
-        async with asyncio.timeout(_HANGS):
-            await self._app(scope, receive, send)
-        return Answer(status, told, said)
+    async def send(message: Message) -> None:
+        nonlocal status, told, said
+        if message["type"] == "http.response.start":
+            assert not status
+            status = message["status"]
+            told = {k.decode(): v.decode("latin-1") for k, v in message["headers"]}
+        else:
+            said += message["body"]
+            if told["content-type"] == "text/event-stream" and b"data: " in said:
+                left.set()
+
+    async with asyncio.timeout(_HANGS):
+        await app(scope, receive, send)
+    return Answer(status, told, said)
 
 
 async def _agent(run: Run) -> Event:
