@@ -42,12 +42,16 @@ class EventStreams:
         """`heartbeat`: seconds of silence after which a stream gets a comment."""
         self._heartbeat = heartbeat
         self._open: set[_Stream] = set()
+        self._ended = False
 
     def __len__(self) -> int:
         return len(self._open)
 
     def end(self) -> None:
-        """End every open stream cleanly, without an event: their clients resume elsewhere."""
+        """End every open stream cleanly, without an event: their clients resume elsewhere. One
+        whose request is on its way ends as soon as it has opened.
+        """
+        self._ended = True
         for stream in tuple(self._open):
             stream.end()
 
@@ -69,6 +73,8 @@ class EventStreams:
         """
         stream = _Stream(self._heartbeat, headers, receive, send)
         self._open.add(stream)
+        if self._ended:
+            stream.end()
         watcher = asyncio.create_task(stream.watch())
         failure: BaseException | None = None
         try:

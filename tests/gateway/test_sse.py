@@ -416,6 +416,32 @@ async def test_a_stream_that_opens_during_the_stop_gets_its_first_event() -> Non
         assert (await answer).text.startswith("id: 1.m\n")
 
 
+async def test_a_stream_that_was_accepted_before_the_stop_ends_with_its_first_event() -> None:
+    arrived, accepted, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def stream() -> AsyncGenerator[Event, None]:
+        try:
+            yield StreamItem(b"")
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.set()
+
+    class Handler:
+        async def dispatch(self, method: str, params: Json | None, context: CallContext) -> Answer:
+            arrived.set()
+            await accepted.wait()
+            return stream()
+
+    app = app_of(Handler())
+    async with serving(app) as url, httpx.AsyncClient(base_url=url) as client:
+        answer = asyncio.create_task(call(client, "SubscribeToTask"))
+        await arrived.wait()
+        app.state.drain()
+        accepted.set()
+        assert (await answer).text == ": \n\n"
+        await closed.wait()
+
+
 async def test_the_server_stops_with_streams_open() -> None:
     app: FastAPI = app_of(Streaming(for_ever))
     async with httpx.AsyncClient() as client:
