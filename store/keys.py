@@ -83,8 +83,17 @@ class Keys:
 
     @property
     def cursor_secret(self) -> str:
-        """Signs page tokens; the other key without a TTL."""
+        """Signs page tokens; another key without a TTL."""
         return f"{self.prefix}:cursor-secret"
+
+    @property
+    def api_keys(self) -> str:
+        """Every API key, by id; without a TTL too."""
+        return f"{self.prefix}:api-keys"
+
+    @property
+    def api_keys_changed(self) -> str:
+        return f"{self.prefix}:api-keys:changed"
 
     @property
     def queue(self) -> QueueKeys:
@@ -93,7 +102,13 @@ class Keys:
     def lives_for_ever(self, key: str) -> bool:
         """Whether `key` may have no TTL: the shortlist that the leak check knows."""
         queue = self.queue
-        return key in (self.open, self.cursor_secret, queue.queue, queue.running)
+        return key in (
+            self.open,
+            self.cursor_secret,
+            self.api_keys,
+            queue.queue,
+            queue.running,
+        )
 
 
 @dataclass(frozen=True, slots=True)

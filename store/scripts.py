@@ -152,6 +152,7 @@ class _Scripts:
     putback = _load("putback")
     backlog = _load("backlog")
     configure = _load("configure")
+    api_key = _load("api_key")
 
 
 SCRIPTS: Final = _Scripts()

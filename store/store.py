@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from switchroom.settings import Settings
+from switchroom.store.api_keys import RedisKeys
 from switchroom.store.commit import Clock, GroupCommit
 from switchroom.store.connect import check_server, connect, in_one_sentence
 from switchroom.store.feed import Feed
@@ -35,7 +36,8 @@ class Store:
     """Everything a gateway or a worker asks of Redis.
 
     tasks, lists, runs, pushes: the tasks.  feed: following them.  queue: runs that wait for a
-    worker.  subscriber, queue_subscriber: pub/sub of the tasks' Redis and of the queue's.
+    worker.  api_keys: who may call.  subscriber, queue_subscriber: pub/sub of the tasks' Redis and
+    of the queue's.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Store:
             ),
         )
         self.pushes = PushConfigs(self.commit, self.reads, keys=self.keys)
+        self.api_keys = RedisKeys(self.commit, self.reads, self.subscriber, keys=self.keys)
         one = queue is redis
         self.queue_clock = self.clock if one else Clock()
         self.queue_commit = (

@@ -7,8 +7,10 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchroom.protocol.methods import SCOPES
 from switchroom.protocol.model import TaskState
 from switchroom.store import Store
+from switchroom.store.api_key import new_key
 from switchroom.store.keys import Keys, owner_key
 from switchroom.store.scripts import command
 from tests.support.acts import chunk, message, new_task, open_run, status
@@ -26,6 +28,7 @@ def every_key(keys: Keys) -> list[str]:
         keys.context("o", "c"),
         keys.state("o", "s"),
         *(keys.open, keys.control, keys.reconciler, keys.cursor_secret),
+        *(keys.api_keys, keys.api_keys_changed),
         *(queue.queue, queue.running, queue.bell, queue.health("w")),
     ]
 
@@ -77,12 +80,15 @@ async def test_only_the_shortlist_lives_for_ever(store: Store) -> None:
     await run.write(status(TaskState.WORKING))
     await run.write(chunk("a"))
     await run.flush()
+    _, key = new_key("alice", scopes=SCOPES, now=0)
+    await store.api_keys.add(key)
     silent = await new_task(store, shown=False)
     await (await open_run(store, silent)).answer({"message": message(role="ROLE_AGENT")})
     (names,) = await store.commit(command("KEYS", "*"))
     keys = [name.decode() for name in names]
     lives = await store.commit(*(command("PTTL", key) for key in keys))
     for_ever = {key for key, ttl in zip(keys, lives, strict=True) if ttl == -1}
-    assert for_ever <= {store.keys.open, store.keys.cursor_secret, store.keys.queue.queue}
+    keys_of = store.keys
+    assert for_ever <= {keys_of.open, keys_of.cursor_secret, keys_of.api_keys, keys_of.queue.queue}
     assert all(store.keys.lives_for_ever(key) for key in for_ever)
     assert not any(store.keys.lives_for_ever(key) for key in set(keys) - for_ever)
