@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -55,6 +56,8 @@ else:
 __all__ = ["check", "dev", "gateway", "main", "worker"]
 
 log = logging.getLogger("switchroom")
+_FAREWELL = 2.0
+"""Seconds that what an agent leaves behind may take to end, after the process has stopped."""
 
 
 class _Stopped(click.ClickException):
@@ -249,13 +252,37 @@ def _run(job: Callable[[asyncio.Event], Awaitable[None]]) -> None:
                 loop.add_signal_handler(number, on_signal, number)
             except NotImplementedError:  # Windows
                 signal.signal(number, lambda n, _: loop.call_soon_threadsafe(on_signal, n))
-        await job(stop)
+        code = 1
+        try:
+            await job(stop)
+            code = 0
+        except asyncio.CancelledError:
+            code = 130
+            raise
+        finally:
+            if stop.is_set():
+                _leave_soon(code)
 
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(until_signal())
     except asyncio.CancelledError:
         raise SystemExit(130) from None
+
+
+def _leave_soon(code: int) -> None:
+    """Ends a process that has stopped, should something of the agent's keep it: a loop that
+    swallows its cancellation, a thread. All of ours is closed by now.
+    """
+
+    def leave() -> None:
+        log.warning("something of the agent's does not end; leaving without it")
+        sys.stdout.flush()
+        os._exit(code)
+
+    timer = threading.Timer(_FAREWELL, leave)
+    timer.daemon = True
+    timer.start()
 
 
 async def _dev(
