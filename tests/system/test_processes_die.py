@@ -1,14 +1,12 @@
-"""Any process may die at any time. Clients see the end of their task, once, and no task is lost."""
+"""Redis may die at any time. Clients see the end of their task, once, and no task is lost."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -88,165 +86,8 @@ def runner(mortals: Deployment, seen: list[Event]) -> Process:
     return worker
 
 
-async def finished(client: Rpc, task_id: str) -> Any:
-    """The task, once it has completed."""
-
-    async def completed() -> Any:
-        task = await client.get(task_id)
-        assert state_of(task) in ("SUBMITTED", "WORKING", "COMPLETED"), task
-        return task if state_of(task) == "COMPLETED" else None
-
-    return await wait_until(completed, what="the task has completed", within=60)
-
-
 def ends(events: list[Event]) -> list[str]:
     return [event.state for event in events if event.state in ("COMPLETED", "FAILED", "CANCELED")]
-
-
-class TestWorker:
-    async def test_killed_another_goes_on(
-        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
-    ) -> None:
-        async with one.stream("SendStreamingMessage", params) as events:
-            seen = await until(events, "2 ")
-            victim = runner(mortals, seen)
-            await victim.kill()
-            gates.open(gate)
-            rest = [event async for event in events]
-        told = [event.told for event in rest if event.told]
-        assert told[0] == "Attempt 2 of 3: begun again."
-        assert told[1] != f"pid {victim.pid}"
-        assert ends(seen + rest) == ["COMPLETED"]
-        # The lost attempt's chunks are replaced, for whoever saw them and in the Task.
-        assert answer_in(seen + rest) == WHOLE
-        assert answer_of(await one.get(seen[0].task_id)) == WHOLE
-        assert [attempt for _, attempt, _ in gates.runs(seen[0].task_id)] == [1, 2]
-
-    async def test_told_to_stop_it_hands_its_runs_over(
-        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
-    ) -> None:
-        async with one.stream("SendStreamingMessage", params) as events:
-            seen = await until(events, "2 ")
-            leaver = runner(mortals, seen)
-            assert await leaver.stop() == 0
-            gates.open(gate)
-            rest = [event async for event in events]
-        assert "worker stopped" in leaver.output
-        assert ends(seen + rest) == ["COMPLETED"]
-        assert answer_in(seen + rest) == WHOLE
-        assert answer_of(await one.get(seen[0].task_id)) == WHOLE
-        # Nothing went wrong with it, so no attempt is counted.
-        assert [attempt for _, attempt, _ in gates.runs(seen[0].task_id)] == [1, 1]
-
-    async def test_stopped_past_its_lease_it_writes_nothing_more(
-        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
-    ) -> None:
-        async with one.stream("SendStreamingMessage", params) as events:
-            seen = await until(events, "2 ")
-            sleeper = runner(mortals, seen)
-            sleeper.send(signal.SIGSTOP)
-            gates.open(gate)
-            rest = [event async for event in events]
-        assert ends(seen + rest) == ["COMPLETED"]
-        task = await one.get(seen[0].task_id)
-        assert answer_of(task) == answer_in(seen + rest) == WHOLE
-        # It wakes with the gate open, and goes on with a run that is not its own any more.
-        sleeper.send(signal.SIGCONT)
-        assert await sleeper.stop() == 0
-        assert await one.get(seen[0].task_id) == task
-
-    async def test_stopped_it_does_not_hold_up_a_cancel(
-        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
-    ) -> None:
-        async with one.stream("SendStreamingMessage", params) as events:
-            seen = await until(events, "2 ")
-            sleeper = runner(mortals, seen)
-            sleeper.send(signal.SIGSTOP)
-            try:
-                canceled = await one.call("CancelTask", {"id": seen[0].task_id})
-            finally:
-                sleeper.send(signal.SIGCONT)
-            gates.open(gate)
-            rest = [event async for event in events]
-        assert state_of(canceled) == "CANCELED"
-        assert ends(seen + rest) == ["CANCELED"]
-        assert await sleeper.stop() == 0
-        assert await one.get(seen[0].task_id) == canceled
-
-    async def test_with_none_left_a_task_waits_for_the_next(
-        self, mortals: Deployment, one: Rpc, gates: Gates, gate: str, params: Any
-    ) -> None:
-        await asyncio.gather(*(worker.kill() for worker in mortals.workers))
-        gates.open(gate)
-        async with one.stream("SendStreamingMessage", params) as events:
-            seen = [await anext(events)]
-            assert seen[0].state == "SUBMITTED"
-            await mortals.replace_the_dead()
-            seen += [event async for event in events]
-        assert ends(seen) == ["COMPLETED"]
-        assert answer_in(seen) == WHOLE
-        assert len(gates.runs(seen[0].task_id)) == 1
-
-
-class TestGateway:
-    async def test_told_to_stop_it_ends_its_streams_and_answers_who_waits(
-        self, mortals: Deployment, one: Rpc, other: Rpc, gates: Gates, gate: str, params: Any
-    ) -> None:
-        leaver = mortals.gateways[0]
-        waiting = asyncio.create_task(one.send(f"gate {gate} 1"))
-        async with one.stream("SendStreamingMessage", params) as events:
-            seen = await until(events, "2 ")
-            leaver.send(signal.SIGTERM)
-            seen += [event async for event in events]  # a clean end, without an error
-        assert ends(seen) == []
-        assert state_of((await waiting)["task"]) in ("SUBMITTED", "WORKING")
-        assert await leaver.ended() == 0
-        assert "gateway stopped" in leaver.output
-        gates.open(gate)
-        subscribed = {"id": seen[0].task_id}
-        position = seen[-1].id
-        rest = await other.whole_stream("SubscribeToTask", subscribed, Last_Event_ID=position)
-        assert "task" not in [event.kind for event in rest]
-        assert answer_in(seen + rest) == WHOLE
-        assert ends(seen + rest) == ["COMPLETED"]
-        done = await finished(other, (await waiting)["task"]["id"])
-        assert answer_of(done) == "0 1 "
-
-    async def test_killed_its_clients_go_on_at_another(
-        self, mortals: Deployment, one: Rpc, other: Rpc, gates: Gates, gate: str, params: Any
-    ) -> None:
-        seen: list[Event] = []
-        with pytest.raises(httpx.TransportError):
-            async with one.stream("SendStreamingMessage", params) as events:
-                seen = await until(events, "2 ")
-                await mortals.gateways[0].kill()
-                seen += [event async for event in events]
-        gates.open(gate)
-        position = seen[-1].id
-        # It repeats its send: that is the same task, and the same stream going on.
-        rest = await other.whole_stream("SendStreamingMessage", params, Last_Event_ID=position)
-        assert answer_in(seen + rest) == WHOLE
-        assert ends(seen + rest) == ["COMPLETED"]
-        assert len(gates.runs(seen[0].task_id)) == 1
-
-    async def test_killed_a_blocking_send_may_be_repeated_at_another(
-        self, mortals: Deployment, one: Rpc, other: Rpc, gates: Gates, gate: str
-    ) -> None:
-        params = {"message": message(f"gate {gate} 3", contextId=gate)}
-        waiting = asyncio.create_task(one.post("SendMessage", params))
-
-        async def listed() -> Any:
-            return (await other.call("ListTasks", {"contextId": gate}))["tasks"]
-
-        (task,) = await wait_until(listed, what="the task is listed")
-        await mortals.gateways[0].kill()
-        with pytest.raises(httpx.TransportError):
-            await waiting
-        gates.open(gate)
-        again = await other.call("SendMessage", params)
-        assert again["task"]["id"] == task["id"]
-        assert answer_of(again["task"]) == WHOLE
-        assert len(gates.runs(task["id"])) == 1
 
 
 class TestRedis:
