@@ -15,7 +15,15 @@ from switchroom.gateway.auth.jwks import IssuerKeys, holds_for
 from switchroom.gateway.auth.keyset import KeySet
 from switchroom.protocol.errors import Unavailable
 from switchroom.settings import Settings
-from tests.support.issuer import AUDIENCE, Issuer, Mood, issuer_at_work, jwk_of, rsa_key
+from tests.support.issuer import (
+    AUDIENCE,
+    Issuer,
+    Mood,
+    issuer_at_work,
+    jwk_of,
+    rsa_key,
+    without_tls,
+)
 from tests.support.wait import wait_until
 
 TROUBLES: list[Mood] = [
@@ -58,10 +66,20 @@ async def issuer() -> AsyncIterator[Issuer]:
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an issuer is waited for: as long as it takes to tell that it does not answer."""
-    monkeypatch.setattr(jwks, "_WHOLE", 0.3)
-    monkeypatch.setattr(jwks, "_PATIENCE", 0.1)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_tls(monkeypatch)
+
+
+@pytest.fixture
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mood | dict[str, Any]:
+    """What the issuer does; where it says nothing, it is not waited for as long as usual."""
+    found: Mood | dict[str, Any] = request.param
+    if found in ("hangs", "drips"):
+        monkeypatch.setattr(jwks, "_WHOLE", 0.3)
+    return found
+
+
+EVERY_HOW = pytest.mark.parametrize("how", [*TROUBLES, *LIES], ids=str, indirect=True)
 
 
 def settings_of(issuer: Issuer, **more: Any) -> Settings:
@@ -105,7 +123,7 @@ async def test_the_issuer_may_have_a_slash_at_its_end(issuer: Issuer) -> None:
         assert await keys.find("first", "ES256")
 
 
-@pytest.mark.parametrize("how", [*TROUBLES, *LIES], ids=str)
+@EVERY_HOW
 async def test_whatever_the_issuer_does_calls_go_on_with_the_last_good_keys(
     issuer: Issuer, how: Mood | dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,7 +144,7 @@ async def test_whatever_the_issuer_does_calls_go_on_with_the_last_good_keys(
             await wait_until(issuer.cut.is_set, what="the flood is cut off")
 
 
-@pytest.mark.parametrize("how", [*TROUBLES, *LIES], ids=str)
+@EVERY_HOW
 async def test_without_keys_a_call_is_told_to_come_back(
     issuer: Issuer, how: Mood | dict[str, Any]
 ) -> None:
@@ -138,6 +156,19 @@ async def test_without_keys_a_call_is_told_to_come_back(
         assert caught.value.retry_after is not None
         issuer.mood, issuer.discovery, issuer.published = "well", {}, None
         await wait_until(lambda: _finds(keys), what="it has the keys")
+
+
+async def test_a_call_does_not_wait_as_long_as_a_fetch_may_take(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jwks, "_WHOLE", 3600)
+    monkeypatch.setattr(jwks, "_PATIENCE", 0.05)
+    issuer.mood = "hangs"
+    keys = keys_of(issuer)
+    async with keys.running():
+        with pytest.raises(Unavailable):
+            await keys.find("first", "ES256")
+        assert not issuer.cut.is_set()
 
 
 async def _finds(keys: IssuerKeys) -> bool:

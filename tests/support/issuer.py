@@ -8,18 +8,32 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import jwt
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-__all__ = ["AUDIENCE", "Issuer", "Mood", "PrivateKey", "issuer_at_work", "jwk_of", "rsa_key"]
+from switchroom.gateway.auth import jwks
+
+__all__ = [
+    "AUDIENCE",
+    "Issuer",
+    "Mood",
+    "PrivateKey",
+    "issuer_at_work",
+    "jwk_of",
+    "rsa_key",
+    "without_tls",
+]
 
 AUDIENCE = "switchroom"
 
@@ -27,6 +41,12 @@ PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519
 Mood: TypeAlias = Literal[
     "well", "hangs", "fails", "drips", "floods", "redirects", "garbage", "a list", "packed", "gone"
 ]
+
+
+def without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are fetched without the world's certificates: to load them takes longer than a test."""
+    bare = partial(httpx.AsyncClient, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    monkeypatch.setattr(jwks.httpx, "AsyncClient", bare)
 
 
 @cache
@@ -117,6 +137,7 @@ class Issuer:
         writer.close()
 
     async def _say(self, body: bytes, mood: Mood, writer: asyncio.StreamWriter) -> None:
+        length = 0
         status, headers = 200, {"Content-Type": "application/json", **self.headers}
         match mood:
             case "hangs":
@@ -136,10 +157,10 @@ class Issuer:
                 headers["Content-Encoding"] = "gzip"
                 body = gzip.compress(body.ljust(1024 * 1024))
             case "floods":
-                body = b'{"keys":[' + b'"x",' * (10 * 1024 * 1024 // 4)
+                length = 10 * 1024 * 1024 * 1024
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(
-            f"HTTP/1.1 {status} -\r\n{head}Content-Length: {len(body)}\r\n"
+            f"HTTP/1.1 {status} -\r\n{head}Content-Length: {length or len(body)}\r\n"
             "Connection: close\r\n\r\n".encode()
         )
         if mood == "drips":
@@ -148,12 +169,15 @@ class Issuer:
                 await writer.drain()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.cut.wait(), 0.02)
-        writer.write(body if mood != "drips" else b"")
-        try:
-            await writer.drain()
-        except ConnectionError:
-            self.cut.set()
-            raise
+            return
+        writer.write(body)
+        while mood == "floods":
+            try:
+                writer.write(bytes(65536))
+                await writer.drain()
+            except ConnectionError:
+                self.cut.set()
+                raise
 
 
 @asynccontextmanager
