@@ -101,7 +101,7 @@ def connect(
         return Redis.from_pool(
             Pool(
                 max_connections=connections,
-                timeout=seconds,  # type: ignore[arg-type]  # annotated int; any number works
+                timeout=seconds,
                 connection_class=FakeAsyncRedisConnection,
                 server=_servers[url],
                 **options,

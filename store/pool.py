@@ -6,9 +6,10 @@ import asyncio
 import builtins
 import contextlib
 import os
+from typing import Any
 
 from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, Connection
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 
 __all__ = ["Pool", "last_words", "sentence"]
@@ -21,6 +22,11 @@ class Pool(BlockingConnectionPool):
     """
 
     closed = False
+
+    def __init__(
+        self, *, connection_class: type[AbstractConnection] = Connection, **options: Any
+    ) -> None:
+        super().__init__(connection_class=_failing_as_others(connection_class), **options)
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
         """Where `Redis.aclose` ends."""
@@ -43,6 +49,20 @@ class Pool(BlockingConnectionPool):
         if self.closed:  # perhaps only since we began to connect
             await connection.disconnect(nowait=True)
             raise ConnectionError("This client has been closed")
+
+
+def _failing_as_others(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+    """That kind of connection, where one that the server has just closed fails like any lost one:
+    uvloop's transports then raise what nobody takes for that.
+    """
+
+    async def send_packed_command(self: AbstractConnection, *args: Any, **options: Any) -> None:
+        try:
+            await kind.send_packed_command(self, *args, **options)
+        except RuntimeError as error:
+            raise ConnectionError(str(error)) from error
+
+    return type(kind.__name__, (kind,), {"send_packed_command": send_packed_command})
 
 
 def last_words(error: BaseException) -> str:

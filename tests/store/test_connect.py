@@ -158,6 +158,25 @@ class TestConnect:
                     await redis.connection_pool.get_connection()
 
     @pytest.mark.requires("redis-server")
+    @pytest.mark.requires("redis-server", "unix")
+    def test_a_connection_that_the_server_has_just_closed_is_lost_in_uvloop_too(
+        self, server_url: str
+    ) -> None:
+        import uvloop
+
+        async def write() -> None:
+            redis = connect(server_url, timeout=timedelta(seconds=5))
+            try:
+                connection = await redis.connection_pool.get_connection()
+                connection._writer.transport.abort()  # as uvloop does when it meets a reset
+                with pytest.raises(ConnectionError):
+                    await connection.send_command("PING")
+                await redis.connection_pool.release(connection)
+            finally:
+                await redis.aclose()
+
+        uvloop.run(write())
+
     async def test_a_closed_client_opens_no_connection_again(self, server: str) -> None:
         redis = connect(server, timeout=SHORT)
         await redis.ping()
