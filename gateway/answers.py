@@ -140,6 +140,12 @@ class Answers:
         missed = None
         if sent.repeated and after is not None:
             missed = await self._store.feed.since(sent.task["id"], after)
+        if sent.said is not None:
+            if missed != []:  # else its client has it
+                yield StreamItem(sent.said, str(sent.position))
+            return
+        # A stream stays open in AUTH_REQUIRED, though the turn is over.
+        over = sent.over and sent.task["status"]["state"] != TaskState.AUTH_REQUIRED
         resumed = missed is not None and after is not None
         start = after if resumed and after is not None else sent.position
         entries = follower.follow(start, catch_up=resumed)
@@ -166,9 +172,9 @@ class Answers:
                     return
             elif not resumed:
                 yield _task_item(sent, history)
-                if sent.over and sent.task["status"]["state"] != TaskState.AUTH_REQUIRED:
+                if over:
                     return
-            elif sent.over and not missed:
+            elif over and not missed:
                 return
             else:
                 yield StreamItem(b"")  # accepted, though there may be nothing to say for a while

@@ -565,6 +565,29 @@ async def test_a_stream_that_goes_on_is_open_before_there_is_anything_to_tell(
         assert await repeated.rest() == await subscribed.rest()
 
 
+async def test_a_stream_that_waits_for_credentials_goes_on_waiting(house: House) -> None:
+    """It is as open as before, though for the moment there is nothing to send."""
+    gateway = await house.both(words)
+    params = message("auth")
+    async with gateway.stream("SendStreamingMessage", params) as stream:
+        items = await stream.until(WANTS_AUTH)
+    async with gateway.stream("SendStreamingMessage", params, after=items[-1].id) as stream:
+        rest = asyncio.create_task(stream.rest())
+        await wait_until(lambda: gateway.store.feed.followed, what="it follows the task")
+        await gateway.call("CancelTask", {"id": items[0].event["task"]["id"]})
+        assert [item.state for item in await rest] == [CANCELED]
+
+
+async def test_a_message_that_its_client_has_is_not_sent_again(house: House) -> None:
+    gateway = await house.both(Replies())
+    params = message("hi")
+    async with gateway.stream("SendStreamingMessage", params) as stream:
+        (first,) = await stream.rest()
+    for after, expected in ((None, [first]), ("1.ffff", [first]), (first.id, [])):
+        async with gateway.stream("SendStreamingMessage", params, after=after) as stream:
+            assert await stream.rest() == expected
+
+
 async def test_an_event_id_means_nothing_to_a_new_send(house: House) -> None:
     gateway = await house.both(words)
     async with gateway.stream("SendStreamingMessage", message("a")) as stream:
