@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 # Longer than all of it takes: what goes on has been handed over.
 SETTINGS = {"LEASE": "120", "DRAIN": "1", "CANCEL_GRACE": "0.3", "CANCEL_WAIT": "1"}
-CLIENTS = 4
+CLIENTS = 3
 """Of each kind."""
 ROUNDS = 10 if SOAK else 1
 CHUNKS = 5
@@ -70,7 +70,7 @@ class Client:
     async def blocking(self, stop: asyncio.Event) -> None:
         """Sends, and waits for the answer."""
         while not stop.is_set():
-            params = {"message": message(f"stream {CHUNKS} 10", contextId=self.context)}
+            params = {"message": message(f"stream {CHUNKS} 60", contextId=self.context)}
             task = await self._at_one_or_the_other(partial(self._sent, params))
             assert state_of(task) == "COMPLETED", task
             _check(answer_of(task))
@@ -79,7 +79,7 @@ class Client:
     async def streaming(self, stop: asyncio.Event) -> None:
         """Sends, and reads the stream."""
         while not stop.is_set():
-            seen = await self.stream(f"stream {CHUNKS} 10")
+            seen = await self.stream(f"stream {CHUNKS} 60")
             _check(answer_in(seen))
 
     async def stream(self, text: str) -> list[Event]:
