@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from switchroom.gateway.dispatch import StreamItem
+from switchroom.gateway.limits import Ticket
 from switchroom.gateway.sends import Sent
 from switchroom.protocol.errors import Unavailable
 from switchroom.protocol.event import encode
@@ -25,17 +26,25 @@ __all__ = ["Answers", "ClosingStream", "item_of"]
 
 
 class ClosingStream(AsyncIterator[StreamItem]):
-    """A stream of items that lets its follower go also when it was never begun."""
+    """A stream of items that lets its follower and its ticket go also when it was never begun."""
 
-    def __init__(self, items: AsyncGenerator[StreamItem, None], follower: Follower) -> None:
+    def __init__(
+        self,
+        items: AsyncGenerator[StreamItem, None],
+        follower: Follower,
+        ticket: Ticket | None = None,
+    ) -> None:
         self._items = items
         self._follower = follower
+        self._ticket = ticket
 
     async def __anext__(self) -> StreamItem:
         return await self._items.__anext__()
 
     async def aclose(self) -> None:
         self._follower.close()
+        if self._ticket is not None:
+            self._ticket.close()
         await self._items.aclose()
 
 
@@ -128,15 +137,12 @@ class Answers:
 
         after: where the client of a repeated send stands; the same stream then goes on there.
         """
-        return ClosingStream(self._items(sent, history, after), sent.follower)
+        return ClosingStream(self._items(sent, history, after), sent.follower, sent.ticket)
 
     async def _items(
         self, sent: Sent, history: int | None, after: Position | None
     ) -> AsyncGenerator[StreamItem, None]:
         follower = sent.follower
-        if sent.said is not None:
-            yield StreamItem(sent.said)
-            return
         missed = None
         if sent.repeated and after is not None:
             missed = await self._store.feed.since(sent.task["id"], after)

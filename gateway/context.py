@@ -10,7 +10,7 @@ import itertools
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
@@ -24,6 +24,7 @@ __all__ = [
     "SUPPORTED_VERSIONS",
     "UNSAID",
     "CallContext",
+    "Notes",
     "active_extensions",
     "negotiate",
     "read_context",
@@ -45,6 +46,17 @@ _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 # A random start and a counter: unique among gateways, without a system call per request.
 _PROCESS = secrets.token_hex(8)
 _COUNTER = itertools.count(1)
+
+
+@dataclass(slots=True)
+class Notes:
+    """What becomes known of a call while it is answered.
+
+    task_id: the task that it is about.  headers: for its answer.
+    """
+
+    task_id: str = ""
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,8 @@ class CallContext:
     """
     trace: str | None = None
     """The W3C `traceparent`, as it came."""
+    notes: Notes = field(default_factory=Notes, compare=False)
+    """What a handler has to say besides its answer."""
 
     @property
     def owner(self) -> str:
@@ -156,6 +170,7 @@ def read_context(
     request_id: str,
     extensions: tuple[str, ...] = (),
     base_url: str = "",
+    notes: Notes | None = None,
 ) -> CallContext:
     """The context of one call; what is no header has been found out before.
 
@@ -178,6 +193,7 @@ def read_context(
         request_id=request_id,
         base_url=base_url,
         trace=_text(headers.get(b"traceparent")),
+        notes=notes or Notes(),
     )
 
 

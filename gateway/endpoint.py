@@ -20,6 +20,7 @@ from switchroom.gateway.auth.gate import Gate
 from switchroom.gateway.body import CLOSE, ClientLeft, read_body
 from switchroom.gateway.context import (
     EXTENSION_HEADERS,
+    Notes,
     active_extensions,
     read_context,
     request_id,
@@ -51,7 +52,7 @@ class Call(ABC):
     It lives as long as its stream does, so it holds neither body nor params.
     """
 
-    __slots__ = ("caller", "extensions", "receive", "request_id", "row", "scope")
+    __slots__ = ("caller", "extensions", "notes", "receive", "request_id", "row", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -59,6 +60,7 @@ class Call(ABC):
         self.row: Method | None = None
         self.request_id = ""
         self.caller = ANYBODY
+        self.notes = Notes()
         self.extensions: tuple[str, ...] = ()
 
     @property
@@ -108,7 +110,7 @@ class Call(ABC):
         if self.extensions:
             listed = ", ".join(self.extensions).encode("latin-1")
             headers.append((EXTENSION_HEADERS[self.wire.version], listed))
-        return headers
+        return headers + self.notes.headers
 
 
 class Endpoint:
@@ -192,6 +194,7 @@ class Endpoint:
             request_id=call.request_id,
             extensions=call.extensions,
             base_url=self._address.of(call.scope) if _names_us(call.row) else "",
+            notes=call.notes,
         )
         if self.handler is None:
             raise Unavailable("This gateway is starting; try again", retry_after=1)

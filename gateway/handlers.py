@@ -14,6 +14,7 @@ from switchroom.gateway.content import InputModes
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.dispatch import Answer, StreamItem, require_scope
 from switchroom.gateway.extended import ExtendedCard
+from switchroom.gateway.limits import CallLimits
 from switchroom.gateway.pressure import Pressure
 from switchroom.gateway.sends import Sends
 from switchroom.protocol.card import AgentCard
@@ -74,7 +75,10 @@ class DistributedHandler:
         self._modes = InputModes(card)
         self.pressure = Pressure(store.queue, runs=settings.waiting_limit, age=settings.waiting_age)
         self._access = Access(store.tasks, policy)
-        self._sends = Sends(store, settings, self.pressure, self._access)
+        self._limits = CallLimits(store, settings)
+        self._sends = Sends(
+            store, settings, pressure=self.pressure, access=self._access, limits=self._limits
+        )
         self._answers = Answers(store, settings)
         self._methods: dict[str, Callable[[Json | None, CallContext], Awaitable[Answer]]] = {
             "SendMessage": self.send_message,
@@ -93,12 +97,13 @@ class DistributedHandler:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """What goes on beside the calls."""
-        watch = asyncio.create_task(self.pressure.watch())
+        watches = [asyncio.create_task(each.watch()) for each in (self.pressure, self._limits)]
         try:
             yield
         finally:
-            watch.cancel()
-            await asyncio.wait([watch])
+            for watch in watches:
+                watch.cancel()
+            await asyncio.wait(watches)
 
     def drain(self) -> None:
         """This gateway goes away: blocking sends are answered with the Task as it is."""
@@ -188,6 +193,7 @@ class DistributedHandler:
 
     async def _task(self, task_id: str, context: CallContext, action: Scope) -> TaskView:
         _check_id(task_id)
+        context.notes.task_id = task_id
         return await self._access.view(task_id, context, action)
 
     # -- cancelling
@@ -196,6 +202,7 @@ class DistributedHandler:
         request = decode(CancelTaskRequest, params)
         tasks, task_id = self._store.tasks, request.id
         _check_id(task_id)
+        context.notes.task_id = task_id
         follower = await self._store.feed.subscribe(task_id)
         try:
             owner = await self._access.owner(task_id, context, "tasks:cancel")
@@ -241,8 +248,11 @@ class DistributedHandler:
     async def subscribe_to_task(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(SubscribeToTaskRequest, params)
         _check_id(request.id)
+        ticket = self._limits.for_stream(context)
+        asked = self._limits.ask(ticket)
         follower = await self._store.feed.subscribe(request.id)
         try:
+            ticket = await self._limits.have(ticket, asked, context)
             view = await self._task(request.id, context, "tasks:read")
             after = Position.parse(context.last_event_id)
             missed = None
@@ -254,12 +264,14 @@ class DistributedHandler:
                 )
         except BaseException:
             follower.close()
+            if ticket is not None:
+                ticket.close()
             raise
         if missed is not None and after is not None:
             items = self._following(follower, after, view=None)
         else:
             items = self._following(follower, view.position, view=view)
-        return ClosingStream(items, follower)
+        return ClosingStream(items, follower, ticket)
 
     async def _following(
         self, follower: Follower, after: Position, *, view: TaskView | None

@@ -9,11 +9,19 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import dataclass, replace
+from typing import Any
 
 from switchroom.gateway.access import Access
 from switchroom.gateway.context import CallContext
+from switchroom.gateway.limits import CallLimits, Ticket
 from switchroom.gateway.pressure import Pressure
-from switchroom.protocol.errors import InvalidParams, TaskNotFound, UnsupportedOperation
+from switchroom.protocol.errors import (
+    A2AError,
+    InvalidParams,
+    TaskNotFound,
+    Unavailable,
+    UnsupportedOperation,
+)
 from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import is_interrupted, is_terminal
 from switchroom.protocol.model import Json
@@ -24,6 +32,7 @@ from switchroom.store.claims import Claim, claim_for
 from switchroom.store.entry import Entry, Position, fold_entries
 from switchroom.store.feed import Follower
 from switchroom.store.read import TaskView, read_call, view_of
+from switchroom.store.scripts import Call
 from switchroom.store.tasks import Accepted, Send
 from switchroom.store.turn import TurnInput
 
@@ -36,7 +45,8 @@ class Sent:
 
     task: as JSON, folded up to `position`.  accepted: number of the entry that the message made.
     turn: the one that it opened.  shown: whether the task is visible.  repeated: the send had been
-    accepted before.  said: the whole answer, if it was a Message.
+    accepted before.  said: the whole answer, if it was a Message.  ticket: what its caller's limits
+    count.
     """
 
     owner: str
@@ -50,6 +60,7 @@ class Sent:
     follower: Follower
     repeated: bool = False
     said: bytes | None = None
+    ticket: Ticket | None = None
 
     @property
     def over(self) -> bool:
@@ -76,16 +87,23 @@ class Sends:
     """Accepts messages.
 
     pressure: what waits for a worker; beyond its limit new work is refused.  access: whose tasks
-    a caller may speak to.
+    a caller may speak to.  limits: how much it may ask for.
     """
 
     def __init__(
-        self, store: Store, settings: Settings, pressure: Pressure, access: Access
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        pressure: Pressure,
+        access: Access,
+        limits: CallLimits,
     ) -> None:
         self._store = store
         self._settings = settings
         self._pressure = pressure
         self._access = access
+        self._limits = limits
         self._claim_ttl = round(settings.claim_ttl.total_seconds() * 1000)
 
     async def accept(
@@ -93,7 +111,7 @@ class Sends:
     ) -> Sent:
         """Accepts the message, or finds that it had been. `shown`: a new task is visible at once.
 
-        Raises TaskNotFound, UnsupportedOperation, InvalidParams, Unavailable.
+        Raises TaskNotFound, UnsupportedOperation, InvalidParams, RateLimited, Unavailable.
         """
         claim = claim_for(
             method,
@@ -105,9 +123,23 @@ class Sends:
         follows_up = bool(request.message.task_id)
         if self._pressure.level >= 1:
             await self._shed(claim, context, follows_up=follows_up)
-        if follows_up:
-            return await self._follow_up(claim, request, context)
-        return await self._first(claim, request, context, shown=shown)
+        task_id = request.message.task_id or str(uuid.uuid4())
+        stream = method == "SendStreamingMessage"
+        ticket = self._limits.for_send(context, task_id, stream=stream)
+        try:
+            if follows_up:
+                sent = await self._follow_up(claim, request, context, ticket)
+            else:
+                sent = await self._first(claim, request, context, task_id, ticket, shown=shown)
+        except BaseException as error:
+            if ticket is not None:
+                ticket.close()
+                if isinstance(error, A2AError) and not isinstance(error, Unavailable):
+                    ticket.unsent()  # else it may have been accepted
+            raise
+        context.notes.task_id = sent.task["id"]
+        sent.ticket = ticket
+        return sent
 
     async def _shed(self, claim: Claim, context: CallContext, *, follows_up: bool) -> None:
         """Refuses, before anything is written, what is new: what has been begun is worth more to
@@ -122,22 +154,61 @@ class Sends:
                     return
         raise self._pressure.refusal()
 
+    def _ask(
+        self, claim: Claim, owner: str, task_id: str, ticket: Ticket | None, *others: Call
+    ) -> asyncio.Future[list[Any]] | None:
+        """Asks for the claim and for what the limits allow, in one pipeline with `others`."""
+        calls = list(others)
+        if ticket is not None:
+            calls.insert(0, ticket.call)
+        if claim.kept:
+            calls.insert(0, claim.take(self._store.keys, owner, task_id, self._claim_ttl))
+        return self._store.commit.ask(*calls) if calls else None
+
+    async def _granted(
+        self, claim: Claim, context: CallContext, ticket: Ticket | None, answers: list[Any]
+    ) -> str | None:
+        """Takes the claim's answer and the ticket's from `answers`. -> the value of a claim that
+        was held already. Raises RateLimited.
+        """
+        taken = answers.pop(0) if claim.kept else None
+        if ticket is not None:
+            try:
+                await self._limits.check(ticket, answers.pop(0), context)
+            except BaseException:
+                if taken is None:
+                    self._give_up(claim, context.owner, ticket.task_id)
+                raise
+        return None if taken is None else str(taken.decode())
+
+    def _give_up(self, claim: Claim, owner: str, task_id: str) -> None:
+        """A refused send leaves no claim."""
+        if claim.kept:
+            value = claim.value(task_id)
+            store = self._store
+            store.commit.soon(claim.replace(store.keys, owner, value, None, self._claim_ttl))
+
     async def _first(
-        self, claim: Claim, request: SendMessageRequest, context: CallContext, *, shown: bool
+        self,
+        claim: Claim,
+        request: SendMessageRequest,
+        context: CallContext,
+        task_id: str,
+        ticket: Ticket | None,
+        *,
+        shown: bool,
     ) -> Sent:
         store, owner = self._store, context.owner
-        task_id = str(uuid.uuid4())
         context_id = request.message.context_id or str(uuid.uuid4())
-        taken = (
-            store.commit.ask(claim.take(store.keys, owner, task_id, self._claim_ttl))
-            if claim.kept
-            else None
-        )
-        follower = await self._subscribe(task_id, taken)
+        asked_for = self._ask(claim, owner, task_id, ticket)
+        follower = await self._subscribe(task_id, asked_for)
         try:
-            held = (await taken)[0] if taken is not None else None
+            answers = await asked_for if asked_for is not None else []
+            held = await self._granted(claim, context, ticket, answers)
             if held is not None:
-                task_id, follower = await self._use(claim, held.decode(), follower)
+                if ticket is not None:
+                    ticket.unsent()
+                task_id, follower = await self._use(claim, held, follower)
             while True:
                 asked = self._input(request, context, task_id, context_id, store.clock.now())
                 task = asked.apply(None, task_id=task_id, context_id=context_id)
@@ -171,17 +242,21 @@ class Sends:
             raise
 
     async def _follow_up(
-        self, claim: Claim, request: SendMessageRequest, context: CallContext
+        self,
+        claim: Claim,
+        request: SendMessageRequest,
+        context: CallContext,
+        ticket: Ticket | None,
     ) -> Sent:
         store, owner, task_id = self._store, context.owner, request.message.task_id
-        calls = [read_call(store.keys, task_id, owner=self._access.reader(context))]
-        if claim.kept:
-            calls.insert(0, claim.take(store.keys, owner, task_id, self._claim_ttl))
-        asked_for = store.commit.ask(*calls)
+        reading = read_call(store.keys, task_id, owner=self._access.reader(context))
+        asked_for = self._ask(claim, owner, task_id, ticket, reading)
+        assert asked_for is not None
         follower = await self._subscribe(task_id, asked_for)
         try:
-            *taken, read = await asked_for
-            held = taken[0].decode() if taken and taken[0] is not None else None
+            answers = await asked_for
+            held = await self._granted(claim, context, ticket, answers)
+            (read,) = answers
             if held is not None and _claimed(held) != (task_id, claim.params):
                 raise _other_params()
             try:
@@ -189,12 +264,7 @@ class Sends:
                     claim, request, context, view_of(task_id, read), follower, repeat=bool(held)
                 )
             except (TaskNotFound, UnsupportedOperation, InvalidParams):
-                if claim.kept:  # a refused send leaves no claim
-                    store.commit.soon(
-                        claim.replace(
-                            store.keys, owner, claim.value(task_id), None, self._claim_ttl
-                        )
-                    )
+                self._give_up(claim, owner, task_id)
                 raise
         except BaseException:
             follower.close()

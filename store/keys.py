@@ -65,6 +65,23 @@ class Keys:
     def state(self, owner: str, state: str) -> str:
         return f"{self.prefix}:{{{owner}}}:state:{state}"
 
+    # -- what a caller and its tenant use; all in the tenant's slot
+    def send_buckets(self, owner: str) -> tuple[str, str]:
+        """The caller's, and its tenant's."""
+        return self._used(owner, "sends")
+
+    def tasks_in_flight(self, owner: str) -> tuple[str, str]:
+        """The caller's, and its tenant's."""
+        return self._used(owner, "tasks")
+
+    def streams(self, owner: str) -> str:
+        return self._used(owner, "streams")[0]
+
+    def _used(self, owner: str, what: str) -> tuple[str, str]:
+        tenant, _, caller = owner.partition("/")
+        of_tenant = f"{self.prefix}:used:{{{tenant}/}}"
+        return f"{of_tenant}:{what}:{caller}", f"{of_tenant}:all-{what}"
+
     # -- the deployment
     @property
     def open(self) -> str:

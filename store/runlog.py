@@ -81,7 +81,9 @@ class RunLog:
         self._pending_bytes = 0
         self._size = self._snapshot_size = begun.size
         self._tail = 0
-        self._anew = begun.attempt > 1
+        # Some run of this turn has written before, whether its attempt was counted or not: what it
+        # left is no part of the task from this run's first event on.
+        self._anew = begun.seq > begun.base_seq + 1
         self._kept: deque[tuple[int, int]] = deque()
         self._kept_bytes = 0
         self._back = False
@@ -311,6 +313,8 @@ class RunLog:
             self._seq = answer[2]
             if show and state:
                 self._left(state, batch[-1].ts)
+            if ends or state == ANSWERED:
+                self._store.limits.landed(begun.owner, begun.task_id)
         return outcome
 
     def _left(self, state: str, ts: int) -> None:

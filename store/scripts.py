@@ -151,6 +151,7 @@ class _Scripts:
     finish = _load("finish")
     putback = _load("putback")
     backlog = _load("backlog")
+    admit = _load("admit")
     configure = _load("configure")
     api_key = _load("api_key")
 

@@ -18,6 +18,7 @@ from switchroom.store.commit import Clock, GroupCommit
 from switchroom.store.connect import check_server, connect, in_one_sentence
 from switchroom.store.feed import Feed
 from switchroom.store.keys import Keys
+from switchroom.store.limits import CallerLimits, Limits
 from switchroom.store.lists import TaskLists
 from switchroom.store.pushes import PushConfigs
 from switchroom.store.queue import RunQueue
@@ -36,8 +37,8 @@ class Store:
     """Everything a gateway or a worker asks of Redis.
 
     tasks, lists, runs, pushes: the tasks.  feed: following them.  queue: runs that wait for a
-    worker.  api_keys: who may call.  subscriber, queue_subscriber: pub/sub of the tasks' Redis and
-    of the queue's.
+    worker.  api_keys: who may call.  limits: what callers may use.  subscriber, queue_subscriber:
+    pub/sub of the tasks' Redis and of the queue's.
     """
 
     def __init__(
@@ -76,12 +77,21 @@ class Store:
         self.lists = TaskLists(
             self.commit, self.reads, keys=self.keys, clock=self.clock, longest=lifetimes.longest
         )
+        self.limits = CallerLimits(
+            self.commit,
+            self.reads,
+            Limits.of(settings),
+            keys=self.keys,
+            clock=self.clock,
+            lives=lifetimes.open,
+        )
         self.tasks = TaskStore(
             self.commit,
             self.reads,
             keys=self.keys,
             clock=self.clock,
             lists=self.lists,
+            limits=self.limits,
             lifetimes=lifetimes,
         )
         self.runs = RunStore(

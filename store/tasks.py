@@ -18,6 +18,7 @@ from switchroom.protocol.model import Json, TaskState, timestamp
 from switchroom.store.commit import Clock, GroupCommit
 from switchroom.store.entry import Position
 from switchroom.store.keys import Keys
+from switchroom.store.limits import CallerLimits
 from switchroom.store.lists import TaskLists
 from switchroom.store.read import TaskView, read_call, view_of
 from switchroom.store.scripts import SCRIPTS, Call, command
@@ -119,6 +120,7 @@ class TaskStore:
         keys: Keys,
         clock: Clock,
         lists: TaskLists,
+        limits: CallerLimits,
         lifetimes: Lifetimes,
     ) -> None:
         self.commit = commit
@@ -126,6 +128,7 @@ class TaskStore:
         self.keys = keys
         self.clock = clock
         self.lists = lists
+        self.limits = limits
         self.lifetimes = lifetimes
 
     async def accept(self, send: Send, *, then: Sequence[Call] = ()) -> Accepted:
@@ -260,3 +263,4 @@ class TaskStore:
                 # Where its turn came from is struck off by a run, and there may have been none.
                 left = sorted({was, *INTERRUPTED})
                 self.commit.soon(self.lists.leaving(view.owner, left, task_id=task_id, before=at))
+                self.limits.landed(view.owner, task_id)

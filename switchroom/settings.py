@@ -210,6 +210,7 @@ Count = Annotated[int, Field(ge=1)]
 # 0 is no limit.
 SecondsOrNone = Annotated[timedelta, BeforeValidator(_seconds_or_none)]
 CountOrNone = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Settings(BaseModel):
@@ -384,6 +385,28 @@ class Settings(BaseModel):
     """Longest a blocking send waits before it answers the task as it is. Keep it below the proxy's
     timeout.
     """
+    send_rate: Rate = 0
+    """Sends per second of one caller, by all gateways together, after a burst of `send_burst`; 0 is
+    no limit. Low: clients meet 429.
+    """
+    send_burst: Count = 10
+    """Sends that one caller may make at once."""
+    tenant_send_rate: Rate = 0
+    """The same of all callers of a tenant together."""
+    tenant_send_burst: Count = 100
+    """The same of all callers of a tenant together."""
+    caller_tasks: CountOrNone = 0
+    """Tasks of one caller that are submitted or working at a time; 0 is no limit."""
+    tenant_tasks: CountOrNone = 0
+    """The same of all callers of a tenant together."""
+    caller_streams: CountOrNone = 0
+    """Open streams of one caller, at all gateways together; 0 is no limit. Low: a client that comes
+    back before its old stream is given up meets 429.
+    """
+    limits_unknown: Literal["open", "closed"] = "open"
+    """What a limit means while Redis takes no writes, so that nobody can count: nothing, or that
+    all is refused with 503.
+    """
     waiting_limit: CountOrNone = 10_000
     """Runs that may wait for a worker before new sends get 503; 0 is no limit. High: work comes too
     late, and Redis fills; low: bursts are refused that workers would manage.
@@ -469,6 +492,10 @@ class Settings(BaseModel):
             "cancel_grace", "cancel_wait", "the gateway would cut the agent's clean-up short"
         )
         self._below("redis_timeout", "lease", "one slow command would lose every run")
+        self._no_more_than_its_tenant("send_rate", "tenant_send_rate")
+        self._no_more_than_its_tenant("caller_tasks", "tenant_tasks")
+        if self.send_rate and self.tenant_send_rate:
+            self._no_more_than_its_tenant("send_burst", "tenant_send_burst")
         if self.card_keys and not self.public_url:
             raise ValueError(
                 f"{_PREFIX}CARD_KEYS is set without {_PREFIX}PUBLIC_URL: a signature would vouch "
@@ -480,6 +507,14 @@ class Settings(BaseModel):
                 "in a Redis that ends with the server; name a file instead, or set the URL."
             )
         return self
+
+    def _no_more_than_its_tenant(self, name: str, limit: str) -> None:
+        mine, all_of_it = getattr(self, name), getattr(self, limit)
+        if all_of_it and not mine <= all_of_it:
+            raise ValueError(
+                f"{_PREFIX}{name.upper()} ({mine:g}) is above {_PREFIX}{limit.upper()} "
+                f"({all_of_it:g}): one caller alone would reach its tenant's limit."
+            )
 
     def _at_most(self, name: str, limit: str, why: str) -> None:
         if getattr(self, name) > getattr(self, limit):

@@ -248,3 +248,33 @@ def test_a_misspelt_variable_is_found() -> None:
 def test_no_queue_is_named_like_another_ones_running_set() -> None:
     with pytest.raises(SettingsError, match="SWITCHROOM_QUEUE is 'a:running'"):
         Settings.from_env({"SWITCHROOM_QUEUE": "a:running"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "fault"),
+    [
+        (
+            {"SEND_RATE": "5", "TENANT_SEND_RATE": "2"},
+            "SWITCHROOM_SEND_RATE (5) is above SWITCHROOM_TENANT_SEND_RATE (2)",
+        ),
+        (
+            {"CALLER_TASKS": "50", "TENANT_TASKS": "20"},
+            "SWITCHROOM_CALLER_TASKS (50) is above SWITCHROOM_TENANT_TASKS (20)",
+        ),
+        (
+            {
+                "SEND_RATE": "1",
+                "TENANT_SEND_RATE": "2",
+                "SEND_BURST": "9",
+                "TENANT_SEND_BURST": "3",
+            },
+            "SWITCHROOM_SEND_BURST (9) is above SWITCHROOM_TENANT_SEND_BURST (3)",
+        ),
+        ({"SEND_RATE": "-1"}, "SWITCHROOM_SEND_RATE is '-1'"),
+        ({"SEND_RATE": "inf"}, "SWITCHROOM_SEND_RATE is 'inf'"),
+        ({"LIMITS_UNKNOWN": "perhaps"}, "SWITCHROOM_LIMITS_UNKNOWN is 'perhaps'"),
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(environ: dict[str, str], fault: str) -> None:
+    told = refusal(**{f"SWITCHROOM_{name}": value for name, value in environ.items()})
+    assert fault in told
