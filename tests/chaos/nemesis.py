@@ -19,13 +19,15 @@ __all__ = ["FAULTS", "Nemesis"]
 
 # A stop is drawn around the lease (2 s): below it nobody takes over, above it somebody has.
 _STOPPED = (0.3, 4.5)
+_OVERSLEPT = (2.2, 3.7)
 _HELD = (0.3, 4.0)
 _AWAY = (0.0, 2.5)
 _PAUSED = (0.2, 2.5)
 
 FAULTS = {
     "kill": 5,
-    "stop": 5,
+    "stop": 4,
+    "oversleep": 2,
     "term": 4,
     "cut": 4,
     "hold": 4,
@@ -81,9 +83,12 @@ class Nemesis:
                 await getattr(self, f"_{name.replace('-', '_')}")()
             self._note(f"{name} is over", "Redis")
             return
-        slot = self._dice.choice(self._fleet.slots)
+        slots = self._fleet.workers if name == "oversleep" else self._fleet.slots
+        slot = self._dice.choice(slots)
         if slot.busy.locked():
             return
+        if name == "oversleep" and sum(each.busy.locked() for each in slots) > 1:
+            return  # nobody would be left to take over
         deed: Callable[[Slot], Awaitable[None]] = getattr(self, f"_{name}")
         async with slot.busy:
             self._note(name, slot.name)
@@ -98,10 +103,16 @@ class Nemesis:
         await self._replaced(slot)
 
     async def _stop(self, slot: Slot) -> None:
+        await self._asleep(slot, *_STOPPED)
+
+    async def _oversleep(self, slot: Slot) -> None:
+        await self._asleep(slot, *_OVERSLEPT)
+
+    async def _asleep(self, slot: Slot, least: float, most: float) -> None:
         process = slot.process
         assert process is not None
         process.send(signal.SIGSTOP)
-        await asyncio.sleep(self._dice.uniform(*_STOPPED))
+        await asyncio.sleep(self._dice.uniform(least, most))
         process.send(signal.SIGCONT)
 
     async def _term(self, slot: Slot) -> None:

@@ -145,6 +145,26 @@ class TestBegin:
         assert [a["artifactId"] for a in task["artifacts"]] == ["a"]
         assert "".join(p["text"] for p in task["artifacts"][0]["parts"]) == "half of the answer"
 
+    @pytest.mark.parametrize("counted", [True, False])
+    async def test_from_its_first_event_on_it_shows_nothing_of_the_attempt_before(
+        self, store: Store, counted: bool
+    ) -> None:
+        task_id = await new_task(store)
+        lost = await open_run(store, task_id)
+        await lost.write(status(WORKING, "Here I begin."))
+        await lost.write(chunk("half"))
+        await lost.flush()
+        await lost.release(counted=counted)
+        run = await open_run(store, task_id)
+        await run.write(status(WORKING, "Here I begin again."))
+        await run.flush()
+        task = await intact(store, task_id)
+        assert "artifacts" not in task
+        await run.write(status(TaskState.COMPLETED))
+        await run.flush()
+        texts = [said["parts"][0]["text"] for said in (await intact(store, task_id))["history"]]
+        assert texts == ["hello", "Here I begin again."]
+
     async def test_until_it_writes_the_task_shows_the_attempt_before(self, store: Store) -> None:
         task_id = await new_task(store)
         lost = await open_run(store, task_id)
