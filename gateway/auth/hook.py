@@ -112,5 +112,10 @@ def _made(found: type, settings: Settings) -> Any:
             signature.bind(*arguments)
         except TypeError:
             continue
-        return found(*arguments)
+        try:
+            return found(*arguments)
+        except Exception as error:
+            raise ValueError(
+                f"making the object fails with {type(error).__name__}: {str(error):.200}"
+            ) from error
     raise ValueError(f"found the class {found.__name__}{signature}, which takes more than settings")

@@ -28,12 +28,11 @@ from switchroom.gateway.auth.jwks import IssuerKeys
 from switchroom.gateway.auth.jwt import JwtBearer
 from switchroom.gateway.auth.keyset import KeySet
 from switchroom.gateway.context import CallContext
-from switchroom.gateway.dispatch import Answer
 from switchroom.protocol.errors import AuthenticationFailed
 from switchroom.protocol.methods import SCOPES
 from switchroom.protocol.model import Json
 from switchroom.settings import Settings
-from tests.support.gateways import V1, call, card_of, client_of
+from tests.support.gateways import V1, Witness, call, card_of, client_of
 from tests.support.issuer import AUDIENCE, Issuer, issuer_at_work, jwk_of, rsa_key, without_tls
 from tests.support.wait import wait_until
 
@@ -47,17 +46,6 @@ KEYS: dict[str, Any] = {
     "ES512": ec.generate_private_key(ec.SECP521R1()),
     "EdDSA": ed25519.Ed25519PrivateKey.generate(),
 }
-
-
-class Handler:
-    """Answers everything with nothing, and remembers who asked."""
-
-    def __init__(self) -> None:
-        self.contexts: list[CallContext] = []
-
-    async def dispatch(self, method: str, params: Json | None, context: CallContext) -> Answer:
-        self.contexts.append(context)
-        return {}
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +66,7 @@ def settings_of(issuer: Issuer, **more: Any) -> Settings:
 
 
 @asynccontextmanager
-async def served(settings: Settings, handler: Handler) -> AsyncIterator[httpx.AsyncClient]:
+async def served(settings: Settings, handler: Witness) -> AsyncIterator[httpx.AsyncClient]:
     card = card_of(streaming=True, pushNotifications=True)
     app = create_app(settings, handler=handler, card=card)
     async with app.router.lifespan_context(app), client_of(app) as client:
@@ -94,7 +82,7 @@ async def contexts_of(
     issuer: Issuer, *tokens: str, status: int = 200, **settings: Any
 ) -> list[CallContext]:
     """How the handler sees the callers of these tokens."""
-    handler = Handler()
+    handler = Witness()
     async with served(settings_of(issuer, **settings), handler) as client:
         for token in tokens:
             response = await call(client, "GetTask", {"id": "t"}, headers=bears(token))
@@ -112,7 +100,7 @@ async def test_a_good_one_names_its_subject(issuer: Issuer, algorithm: str) -> N
 
 
 async def test_the_scheme_is_spelled_as_one_likes_and_another_is_not_ours(issuer: Issuer) -> None:
-    handler, token = Handler(), issuer.token()
+    handler, token = Witness(), issuer.token()
     async with served(settings_of(issuer), handler) as client:
         for scheme, status in (("bearer", 200), ("BEARER ", 200), ("Basic", 401), ("JWT", 401)):
             headers = {**V1, "Authorization": f"{scheme} {token}"}
@@ -278,12 +266,12 @@ FORGED: dict[str, Callable[[Issuer], str | bytes]] = {
 }
 
 
-Served = tuple[Issuer, httpx.AsyncClient, Handler]
+Served = tuple[Issuer, httpx.AsyncClient, Witness]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def one_gateway() -> AsyncIterator[Served]:
-    handler = Handler()
+    handler = Witness()
     with pytest.MonkeyPatch.context() as patch:
         without_tls(patch)
         async with issuer_at_work() as issuer:
@@ -334,7 +322,7 @@ class TestForged:
 async def test_what_it_allows_is_in_its_scopes(
     issuer: Issuer, claims: Json, scopes: frozenset[str]
 ) -> None:
-    handler = Handler()
+    handler = Witness()
     async with served(settings_of(issuer), handler) as client:
         await call(client, "GetExtendedAgentCard", headers=bears(issuer.token(**claims)))
         await call(client, "GetTask", {"id": "t"}, headers=bears(issuer.token(**claims)))
@@ -493,7 +481,7 @@ async def test_a_rotated_key_is_found_and_the_old_one_no_longer_good(issuer: Iss
 
 async def test_where_the_issuer_is_away_calls_with_a_token_get_503(issuer: Issuer) -> None:
     issuer.mood = "fails"
-    handler = Handler()
+    handler = Witness()
     async with served(settings_of(issuer), handler) as client:
         response = await call(client, "GetTask", {"id": "t"}, headers=bears(issuer.token()))
         assert response.status_code == 503
@@ -506,7 +494,7 @@ async def test_where_the_issuer_is_away_calls_with_a_token_get_503(issuer: Issue
 
 class TestCard:
     async def scheme(self, settings: Settings) -> Json:
-        app = create_app(settings, handler=Handler(), card=card_of())
+        app = create_app(settings, handler=Witness(), card=card_of())
         async with client_of(app) as client:
             card: Json = (await client.get("/.well-known/agent-card.json")).json()
         (name,) = card["securitySchemes"]

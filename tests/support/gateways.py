@@ -12,14 +12,27 @@ import httpx
 from fastapi import FastAPI
 
 from switchroom.gateway.app import create_app
-from switchroom.gateway.dispatch import RequestHandler
+from switchroom.gateway.context import CallContext
+from switchroom.gateway.dispatch import Answer, RequestHandler
 from switchroom.gateway.server import bind, serve
 from switchroom.protocol.card import AgentCard
+from switchroom.protocol.model import Json
 from switchroom.settings import Settings
 
-__all__ = ["V1", "app_of", "call", "card_of", "client_of", "request", "serving"]
+__all__ = ["V1", "Witness", "app_of", "call", "card_of", "client_of", "request", "serving"]
 
 V1 = {"A2A-Version": "1.0"}
+
+
+class Witness:
+    """A handler that answers everything with nothing, and remembers who asked."""
+
+    def __init__(self) -> None:
+        self.contexts: list[CallContext] = []
+
+    async def dispatch(self, method: str, params: Json | None, context: CallContext) -> Answer:
+        self.contexts.append(context)
+        return {}
 
 
 def card_of(**capabilities: Any) -> AgentCard:
