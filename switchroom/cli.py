@@ -1,4 +1,4 @@
-"""The command line: `switchroom dev | gateway | worker | check`.
+"""The command line: `switchroom dev | gateway | worker | check | keys`.
 
 Promises one sentence for what a user can get wrong: exit 2 for a wrong agent, card, URL or setting,
 exit 1 for a Redis or an address that cannot be had. It is the only place that reads the environment
@@ -14,15 +14,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import IO, Any
 
 import click
 
 import switchroom
+from switchroom import key_commands
 from switchroom.agent import Agent, AgentError
+from switchroom.command import Stopped, in_a_sentence, need_shared_redis, open_store
 from switchroom.dev import any_redis, banner, make_card
 from switchroom.gateway import server
 from switchroom.gateway.app import create_app
@@ -31,12 +31,8 @@ from switchroom.gateway.auth.load import load_gate
 from switchroom.gateway.card import CardSource, load_card
 from switchroom.gateway.card_files import CardError
 from switchroom.gateway.extended import load_extended
-from switchroom.importing import ImportFailed
 from switchroom.settings import Settings, SettingsError, without_password
-from switchroom.store import Store
 from switchroom.store.connect import (
-    ServerError,
-    UrlError,
     address,
     check_server,
     connect,
@@ -53,33 +49,11 @@ except ImportError:  # Windows, PyPy
 else:
     new_event_loop = uvloop.new_event_loop
 
-__all__ = ["check", "dev", "gateway", "main", "worker"]
+__all__ = ["check", "dev", "gateway", "keys", "main", "worker"]
 
 log = logging.getLogger("switchroom")
 _FAREWELL = 2.0
 """Seconds that what an agent leaves behind may take to end, after the process has stopped."""
-
-
-class _Stopped(click.ClickException):
-    """One sentence on stderr, and the exit code that says whose fault it is."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"switchroom: {self.message}", err=True)
-
-
-@contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    try:
-        yield
-    except (SettingsError, AgentError, CardError, ImportFailed, UrlError) as error:
-        log.debug("the cause", exc_info=error)
-        raise _Stopped(str(error), 2) from error
-    except (ServerError, server.BindError) as error:
-        raise _Stopped(str(error), 1) from error
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -111,7 +85,7 @@ def dev(agent: str | None, host: str | None, port: int | None) -> None:
     """
     # On a developer's machine a stop is impatient; honcho, too, kills 5 s after the first one.
     environ = {"SWITCHROOM_DRAIN": "3", **os.environ}
-    with _in_a_sentence():
+    with in_a_sentence():
         settings = _settings(environ, agent=agent, host=host, port=port)
         _log_to_stderr(settings)
         _warn_of_unknown(environ)
@@ -126,11 +100,11 @@ def dev(agent: str | None, host: str | None, port: int | None) -> None:
 @_port
 def gateway(host: str | None, port: int | None) -> None:
     """Answer clients. Any number may run on one Redis; SIGTERM stops it gently."""
-    with _in_a_sentence():
+    with in_a_sentence():
         settings = _settings(os.environ, host=host, port=port)
         _log_to_stderr(settings)
         _warn_of_unknown(os.environ)
-        _need_shared_redis(settings, "gateways")
+        need_shared_redis(settings, "gateways")
         gate = load_gate(settings)
         source = _card(settings, lambda: load_card(settings.card, settings, schemes=gate.schemes))
         _run(lambda stop: _gateway(settings, gate, source, stop))
@@ -145,11 +119,11 @@ def worker(agent: str | None, concurrency: int | None) -> None:
     AGENT is module, module:attr or path/file.py[:attr]; attr defaults to agent. Without one, tasks
     are completed without output.
     """
-    with _in_a_sentence():
+    with in_a_sentence():
         settings = _settings(os.environ, agent=agent, concurrency=concurrency)
         _log_to_stderr(settings)
         _warn_of_unknown(os.environ)
-        _need_shared_redis(settings, "workers")
+        need_shared_redis(settings, "workers")
         loaded = _load_agent(settings, given=agent)
         if loaded is None:
             log.warning(
@@ -161,8 +135,8 @@ def worker(agent: str | None, concurrency: int | None) -> None:
 
 @main.command()
 def check() -> None:
-    """Say what is set, and whether agent, card and Redis can be used."""
-    with _in_a_sentence():
+    """Say what is set, and whether agent, gate, card and Redis can be used."""
+    with in_a_sentence():
         settings = _settings(os.environ)
     for line in _effective(settings):
         click.echo(line)
@@ -170,10 +144,26 @@ def check() -> None:
         click.echo(f"unknown  {line}")
     codes = [
         _verdict("agent", lambda: _check_agent(settings)),
+        _verdict("gate", lambda: _check_gate(settings)),
         _verdict("card", lambda: _check_card(settings)),
         _verdict("redis", lambda: _check_redis(settings)),
     ]
     raise SystemExit(max(codes))
+
+
+@main.group()
+@click.pass_context
+def keys(context: click.Context) -> None:
+    """Make, list and revoke API keys; SWITCHROOM_API_KEYS says where they are kept."""
+    with in_a_sentence():
+        context.obj = _settings(os.environ)
+        _log_to_stderr(context.obj)
+        _warn_of_unknown(os.environ)
+
+
+keys.add_command(key_commands.create)
+keys.add_command(key_commands.list_keys)
+keys.add_command(key_commands.revoke)
 
 
 _TEXTS = {
@@ -212,15 +202,6 @@ def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
 def _warn_of_unknown(environ: Mapping[str, str]) -> None:
     for line in _unknown(environ):
         log.warning("%s", line)
-
-
-def _need_shared_redis(settings: Settings, who: str) -> None:
-    found = settings.redis_url or ""
-    if not found or found.startswith("fake:"):
-        raise SettingsError(
-            f"SWITCHROOM_REDIS_URL is {found or 'not set'}; it should be the Redis that all {who} "
-            "share, such as redis://127.0.0.1:6379 (`switchroom dev` needs none)."
-        )
 
 
 def _load_agent(settings: Settings, *, given: str | None = None) -> Agent | None:
@@ -291,7 +272,7 @@ async def _dev(
     with server.bind(settings.host, settings.port) as listener:
         async with any_redis(settings) as (url, kept):
             settings = settings.model_copy(update={"redis_url": url})
-            async with _store(settings) as store:
+            async with open_store(settings) as store:
                 app = create_app(settings, card=source, store=store, gate=gate)
                 click.echo(banner(settings, _base_url(settings, listener), kept))
                 async with asyncio.TaskGroup() as group:
@@ -301,7 +282,7 @@ async def _dev(
 
 async def _gateway(settings: Settings, gate: Gate, source: CardSource, stop: asyncio.Event) -> None:
     with server.bind(settings.host, settings.port) as listener:
-        async with _store(settings) as store:
+        async with open_store(settings) as store:
             app = create_app(settings, card=source, store=store, gate=gate)
             where = _base_url(settings, listener)
             log.info("gateway at %s, tasks in %s", where, _where(settings))
@@ -315,20 +296,11 @@ async def _gateway(settings: Settings, gate: Gate, source: CardSource, stop: asy
 
 
 async def _worker(settings: Settings, agent: Agent | None, stop: asyncio.Event) -> None:
-    async with _store(settings) as store:
+    async with open_store(settings) as store:
         name = settings.agent or "no agent"
         log.info("worker of queue %s (%s), tasks in %s", settings.queue, name, _where(settings))
         await serve_worker(settings, agent, store=store, stop=stop)
     log.info("worker stopped")
-
-
-@asynccontextmanager
-async def _store(settings: Settings) -> AsyncIterator[Store]:
-    store = await Store.open(settings)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 async def _check_servers(settings: Settings) -> str:
@@ -387,9 +359,9 @@ def _plain(value: object) -> str:
 
 def _verdict(name: str, job: Callable[[], str]) -> int:
     try:
-        with _in_a_sentence():
+        with in_a_sentence():
             click.echo(f"{name:6} ok: {job()}")
-    except _Stopped as fault:
+    except Stopped as fault:
         click.echo(f"{name:6} WRONG: {fault.message}")
         return fault.exit_code
     return 0
@@ -398,6 +370,12 @@ def _verdict(name: str, job: Callable[[], str]) -> int:
 def _check_agent(settings: Settings) -> str:
     agent = _load_agent(settings)
     return settings.agent if agent and settings.agent else "none, tasks complete without output"
+
+
+def _check_gate(settings: Settings) -> str:
+    gate = load_gate(settings)
+    asked = ", ".join(gate.schemes) or "callers are asked"
+    return "open, ANYBODY may call" if gate.open else asked
 
 
 def _check_card(settings: Settings) -> str:
