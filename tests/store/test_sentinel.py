@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError
 from switchroom.store.commit import Clock, GroupCommit, StoreUnavailable
 from switchroom.store.connect import ServerError, address, check_server, connect
 from switchroom.store.scripts import command
-from switchroom.store.sentinel import Master, MasterPool
+from switchroom.store.sentinel import Master, MasterPool, Sentinels
 from switchroom.store.subscriber import Subscriber
 from tests.support.redis import open_connections, running_server
 from tests.support.sentinel import MASTER, Watched, watched_redis
@@ -95,6 +95,22 @@ class TestWhereItLeads:
         ):
             assert await gone.ping()
             assert await mute.ping()
+
+    @pytest.mark.parametrize("stale", [0, 1, 2])
+    async def test_one_sentinel_that_is_behind_misleads_nobody(
+        self, watched: Watched, monkeypatch: pytest.MonkeyPatch, stale: int
+    ) -> None:
+        """It was cut off from the others when the master moved."""
+        ask = Sentinels._ask
+
+        async def asked(self: Sentinels, client: Redis) -> Master | str:
+            if client is not self._clients[stale]:
+                return await ask(self, client)
+            return Master(-1, "127.0.0.1", 1)
+
+        monkeypatch.setattr(Sentinels, "_ask", asked)
+        async with connect(watched.url, timeout=PATIENT) as client:
+            assert await place(client) == watched.master.port
 
     @pytest.mark.parametrize("password", ["secret", "wrong"])
     async def test_sentinels_may_want_a_user(self, watched: Watched, password: str) -> None:
@@ -299,6 +315,7 @@ _WRITES = "return redis.call('SET', KEYS[1], 'v')"
 def _left(client: Redis) -> list[Any]:
     pools = [client.connection_pool]
     assert isinstance(pools[0], MasterPool)
+    assert pools[0]._watch is None or pools[0]._watch.done()
     pools += [sentinel.connection_pool for sentinel in pools[0].sentinels._clients]
     return [found for pool in pools for found in open_connections(pool)]
 
