@@ -33,6 +33,7 @@ from switchroom.redis_url import WrongUrl, checked, is_host
 __all__ = ["IssuerUrl", "Network", "Settings", "SettingsError", "without_password"]
 
 _PREFIX = "SWITCHROOM_"
+_SHOWN_URLS = ("public_url", "jwt_issuer", "jwt_jwks_url")
 _SERVICE_ADDRESSES = ("tcp://", "udp://", "sctp://")
 _SERVICE_VARIABLE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_\w+$")
 
@@ -458,7 +459,7 @@ class Settings(BaseModel):
             raise SettingsError(str(first["ctx"]["error"]))
         field = str(first["loc"][0])
         variable = port_variable if field == "port" else _PREFIX + field.upper()
-        shown = _without_user(found[field]) if field == "public_url" else found[field]
+        shown = _without_user(found[field]) if field in _SHOWN_URLS else found[field]
         if field in ("redis_url", "queue_url"):
             shown = without_password(shown)
         elif field in ("card_keys", "api_keys"):
@@ -506,7 +507,34 @@ class Settings(BaseModel):
                 f"{_PREFIX}API_KEYS is redis without {_PREFIX}REDIS_URL: nobody could make a key "
                 "in a Redis that ends with the server; name a file instead, or set the URL."
             )
+        self._identity_fits()
         return self
+
+    def _identity_fits(self) -> None:
+        """What is half set up would let nobody in, or everybody."""
+        issuer = self.jwt_issuer or self.jwt_jwks_url
+        if issuer and not self.jwt_audience:
+            name = "JWT_ISSUER" if self.jwt_issuer else "JWT_JWKS_URL"
+            raise ValueError(
+                f"{_PREFIX}{name} is set without {_PREFIX}JWT_AUDIENCE: tokens that it made for "
+                "others would be good here."
+            )
+        for field in ("jwt_audience", "jwt_tenant_claim"):
+            if getattr(self, field) and not issuer:
+                raise ValueError(
+                    f"{_PREFIX}{field.upper()} is set without {_PREFIX}JWT_ISSUER or "
+                    f"{_PREFIX}JWT_JWKS_URL: no token would be asked for."
+                )
+        if self.jwt_issuer and "?" in self.jwt_issuer:
+            raise ValueError(
+                f"{_PREFIX}JWT_ISSUER has a query, which no issuer of OpenID Connect has; give "
+                f"{_PREFIX}JWT_JWKS_URL the address of its keys."
+            )
+        if self.client_cert_header and not self.trusted_proxies:
+            raise ValueError(
+                f"{_PREFIX}CLIENT_CERT_HEADER is set without {_PREFIX}TRUSTED_PROXIES: nobody's "
+                "word about a certificate would be believed."
+            )
 
     def _no_more_than_its_tenant(self, name: str, limit: str) -> None:
         mine, all_of_it = getattr(self, name), getattr(self, limit)

@@ -168,6 +168,79 @@ def test_api_keys_are_kept_in_no_redis_that_ends_with_the_server() -> None:
     assert Settings.from_env({"SWITCHROOM_API_KEYS": "keys.json"}).api_keys == "keys.json"
 
 
+@pytest.mark.parametrize("variable", ["SWITCHROOM_JWT_ISSUER", "SWITCHROOM_JWT_JWKS_URL"])
+class TestIssuer:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://login.example.com",
+            "https://login.example.com:8443/realms/main/",
+            "https://login.example.com/a%20b~c",
+            "http://127.0.0.1:9000/",
+            "http://localhost",
+            "http://[::1]:9000",
+        ],
+    )
+    def test_is_reached_so_that_nobody_can_stand_between(self, variable: str, url: str) -> None:
+        settings = Settings.from_env({variable: url, "SWITCHROOM_JWT_AUDIENCE": "a"})
+        assert url in (settings.jwt_issuer, settings.jwt_jwks_url)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "login.example.com",
+            "http://login.example.com",
+            "http://127.0.0.1.example.com",
+            "http://127.0.0.1@example.com",
+            "file:///etc/keys.json",
+            "https://",
+            "https://h:x",
+            "https://h/#a",
+            "https://h/a b",
+            "https://h\\a",
+        ],
+    )
+    def test_or_not_at_all(self, variable: str, url: str) -> None:
+        sentence = refusal(**{variable: url, "SWITCHROOM_JWT_AUDIENCE": "a"})
+        assert sentence.startswith(f"{variable} is ")
+        assert "http only for this machine itself" in sentence
+
+    def test_needs_an_audience(self, variable: str) -> None:
+        sentence = refusal(**{variable: "https://login.example.com"})
+        assert sentence.startswith(f"{variable} is set without SWITCHROOM_JWT_AUDIENCE: ")
+
+    def test_a_password_in_it_is_never_shown(self, variable: str) -> None:
+        url = "https://user:secret@login.example.com"
+        assert "secret" not in refusal(**{variable: url, "SWITCHROOM_JWT_AUDIENCE": "a"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "fault"),
+    [
+        ({"JWT_AUDIENCE": "a"}, "JWT_AUDIENCE is set without SWITCHROOM_JWT_ISSUER or"),
+        ({"JWT_TENANT_CLAIM": "t"}, "JWT_TENANT_CLAIM is set without SWITCHROOM_JWT_ISSUER or"),
+        ({"JWT_ISSUER": "https://h/?a", "JWT_AUDIENCE": "a"}, "JWT_ISSUER has a query"),
+        ({"CLIENT_CERT_HEADER": "X-S"}, "CLIENT_CERT_HEADER is set without SWITCHROOM_TRUSTED_PRO"),
+        (
+            {"CLIENT_CERT_HEADER": "X S", "TRUSTED_PROXIES": "::1"},
+            "CLIENT_CERT_HEADER is 'X S'; it should be the name of a header",
+        ),
+        ({"JWT_ALGORITHMS": "none"}, "JWT_ALGORITHMS is 'none'; it should be names of asymmetric"),
+        ({"JWT_ALGORITHMS": "RS256,HS256"}, "JWT_ALGORITHMS is 'RS256,HS256'; it should be names"),
+        ({"JWT_ALGORITHMS": "rs256"}, "JWT_ALGORITHMS is 'rs256'; it should be names"),
+        ({"JWT_ALGORITHMS": ","}, "JWT_ALGORITHMS is ','; it should be names"),
+    ],
+)
+def test_half_a_way_to_tell_who_calls_is_refused(environ: dict[str, str], fault: str) -> None:
+    sentence = refusal(**{f"SWITCHROOM_{name}": value for name, value in environ.items()})
+    assert sentence.startswith(f"SWITCHROOM_{fault}")
+
+
+def test_algorithms_are_listed() -> None:
+    settings = Settings.from_env({"SWITCHROOM_JWT_ALGORITHMS": "ES512, RS256,ES512"})
+    assert settings.jwt_algorithms == ("ES512", "RS256")
+
+
 def test_nothing_is_signed_for_an_address_that_a_request_names() -> None:
     assert "without SWITCHROOM_PUBLIC_URL" in refusal(SWITCHROOM_CARD_KEYS="key.pem")
 

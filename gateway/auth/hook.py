@@ -115,7 +115,7 @@ def _made(found: type, settings: Settings) -> Any:
         try:
             return found(*arguments)
         except Exception as error:
-            raise ValueError(
-                f"making the object fails with {type(error).__name__}: {str(error):.200}"
-            ) from error
+            reason = str(error).partition("\n")[0]
+            kind = type(error).__name__
+            raise ValueError(f"making the object fails with {kind}: {reason}") from error
     raise ValueError(f"found the class {found.__name__}{signature}, which takes more than settings")
