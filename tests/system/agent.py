@@ -3,7 +3,8 @@
     gate NAME E     E chunks, waits until the test opens the gate NAME, E more chunks
     each NAME E     the same, but each attempt has a gate of its own: NAME-1, NAME-2 …
     block NAME      in its first attempt: says "0 ", waits for the gate NAME-go, blocks its process
-                    until the gate NAME opens, says "late " and waits for ever; later: says "0 1 "
+                    until the gate NAME opens, says "late " and waits for ever; in a later one: says
+                    "0 ", waits for the gate NAME-end, says "1 "
     deaf NAME       does not end when it is cancelled: says "late " when the gate opens, and leaves
                     a line in `ended`
     die             kills its process
@@ -49,6 +50,7 @@ async def agent(run: Run) -> AsyncIterator[Event]:
             await waiting(run, f"{name}-never")
         case ["block", _]:
             yield "0 "
+            await waiting(run, f"{name}-end")
             yield "1 "
         case ["deaf", name]:
             yield "0 "

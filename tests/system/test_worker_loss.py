@@ -135,10 +135,12 @@ async def test_its_loop_blocked_past_its_lease_what_it_says_then_is_refused(
         task_id = seen[0].task_id
         blocked = mortals.worker(await gates.begun(task_id))
         gates.open(f"{gate}-go")
+        seen += await until(events, "0 ")
+        # It wakes in the middle of its run, goes on with it, and says something, as the other does.
+        gates.open(gate)
+        await wait_until(lambda: gates.cancelled(task_id) == [blocked.pid], what="it was cancelled")
+        gates.open(f"{gate}-end")
         seen += [event async for event in events]
-    gates.open(gate)
-    # It wakes in the middle of its run, which goes on at once, and says something.
-    await wait_until(lambda: gates.cancelled(task_id) == [blocked.pid], what="it was cancelled")
     await went_on(mortals, one, gates, seen, answer="0 1 ")
     await is_well(mortals, blocked, one, gates)
 
