@@ -16,7 +16,8 @@ from switchroom.gateway.dispatch import Answer, StreamItem, require_scope
 from switchroom.gateway.extended import ExtendedCard
 from switchroom.gateway.limits import CallLimits
 from switchroom.gateway.pressure import Pressure
-from switchroom.gateway.sends import Sends
+from switchroom.gateway.sends import Sends, too_many_configs
+from switchroom.gateway.sizes import MessageSizes
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import (
     ExtendedAgentCardNotConfigured,
@@ -47,7 +48,6 @@ from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.entry import Position
 from switchroom.store.feed import Follower
-from switchroom.store.pushes import MOST_CONFIGS
 from switchroom.store.read import TaskView
 
 __all__ = ["DistributedHandler"]
@@ -73,6 +73,7 @@ class DistributedHandler:
         self._card = card
         self._extended = extended
         self._modes = InputModes(card)
+        self._sizes = MessageSizes(settings)
         self.pressure = Pressure(store.queue, runs=settings.waiting_limit, age=settings.waiting_age)
         self._access = Access(store.tasks, policy)
         self._limits = CallLimits(store, settings)
@@ -135,6 +136,7 @@ class DistributedHandler:
     def _send_request(self, params: Json | None, context: CallContext) -> SendMessageRequest:
         request = decode(SendMessageRequest, params)
         _check_id(request.message.task_id)
+        self._sizes.check(request)
         self._modes.check(request.message)
         configuration = request.configuration
         if configuration and (config := configuration.task_push_notification_config):
@@ -302,7 +304,7 @@ class DistributedHandler:
         await self._task(request.task_id, context, "push:write")
         config = {**request.to_dict(), "id": request.id or str(uuid.uuid4())}
         if not await self._store.pushes.put(request.task_id, config["id"], config):
-            raise InvalidParams(f"A task has at most {MOST_CONFIGS} push configs; delete one first")
+            raise too_many_configs(self._store.pushes.most)
         return config
 
     async def get_push_config(self, params: Json | None, context: CallContext) -> Answer:

@@ -36,7 +36,7 @@ from switchroom.store.scripts import Call
 from switchroom.store.tasks import Accepted, Send
 from switchroom.store.turn import TurnInput
 
-__all__ = ["Sends", "Sent"]
+__all__ = ["Sends", "Sent", "too_many_configs"]
 
 
 @dataclass(slots=True)
@@ -285,6 +285,11 @@ class Sends:
             raise _wrong_context()
         if not repeat and not is_interrupted(view.state):
             raise _busy(view.state)
+        most = self._settings.history_limit
+        if not repeat and len(view.task.get("history", ())) >= most:
+            raise UnsupportedOperation(
+                f"The task has {most} messages and takes no more; begin a new one"
+            )
         # A status time of its own, even within one millisecond: lists tell states apart by it.
         task_id, at = view.task_id, max(self._store.clock.now(), view.ts + 1)
         asked = self._input(request, context, task_id, view.context_id, at)
@@ -311,6 +316,8 @@ class Sends:
                 raise TaskNotFound()
             case "context":
                 raise _wrong_context()
+            case "full":
+                raise too_many_configs(self._store.pushes.most)
             case _:
                 raise _busy(accepted.state)
         if accepted.outcome == "more" and accepted.position.seq == view.position.seq + 1:
@@ -400,6 +407,11 @@ def _claimed(value: str) -> tuple[str, str]:
 
 def _other_params() -> InvalidParams:
     return InvalidParams("This idempotency key was used for another request; take a new one")
+
+
+def too_many_configs(most: int) -> InvalidParams:
+    """The error for a task that has as many push configs as it may."""
+    return InvalidParams(f"A task has at most {most} push configs; delete one first")
 
 
 def _wrong_context() -> InvalidParams:

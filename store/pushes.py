@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from switchroom.protocol.event import decode, encode
 from switchroom.protocol.model import Json
 from switchroom.store.commit import GroupCommit
 from switchroom.store.keys import Keys
 from switchroom.store.scripts import SCRIPTS, command
 
-__all__ = ["MOST_CONFIGS", "PushConfigs"]
-
-MOST_CONFIGS: Final = 32
-"""Configs of one task at most."""
+__all__ = ["PushConfigs"]
 
 
 class PushConfigs:
     """Configs by task and config id, as JSON. Whether a caller may touch the task is asked
-    before.
+    before.  most: configs of one task.
     """
 
-    def __init__(self, commit: GroupCommit, reads: GroupCommit, *, keys: Keys) -> None:
+    def __init__(self, commit: GroupCommit, reads: GroupCommit, *, keys: Keys, most: int) -> None:
+        self.most = most
         self._commit = commit
         self._reads = reads
         self._keys = keys
@@ -33,7 +29,7 @@ class PushConfigs:
                 [self._keys.task(task_id), self._keys.push(task_id)],
                 config_id,
                 encode(config),
-                MOST_CONFIGS,
+                self.most,
             )
         )
         return bool(answer[0] == b"ok")

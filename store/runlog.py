@@ -20,31 +20,18 @@ from switchroom.protocol.lifecycle import INTERRUPTED, fold, is_interrupted, is_
 from switchroom.protocol.model import Json, timestamp
 from switchroom.store.attempt import Begun, RunEnded
 from switchroom.store.commit import patiently
+from switchroom.store.growth import Growth, LogLimits
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call, command
 from switchroom.store.snapshot import Snapshot, snapshot_of
 from switchroom.store.tasks import TaskStore, new_mark
 
-__all__ = ["LogLimits", "RunLog", "TooLarge"]
+__all__ = ["RunLog"]
 
 _log = logging.getLogger("switchroom.store")
 _GATHER: Final = 256
 _GATHER_BYTES: Final = 1024 * 1024
 _SMALL: Final = 16 * 1024
 """A tail below this many bytes is not worth a snapshot."""
-
-
-class TooLarge(Exception):
-    """An event or the task outgrew its limit; the text names the setting."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogLimits:
-    """Bytes of one event and of one task; events and bytes that an open task keeps for replay."""
-
-    event: int
-    task: int
-    replay_events: int
-    replay_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +66,8 @@ class RunLog:
         self._fence, self._run, self._n, self._seq = begun.fence, begun.run, 0, begun.seq
         self._pending: list[_Written] = []
         self._pending_bytes = 0
-        self._size = self._snapshot_size = begun.size
+        self._snapshot_size = begun.size
+        self._growth = Growth(limits, size=begun.size, events=begun.seq)
         self._tail = 0
         # Some run of this turn has written before, whether its attempt was counted or not: what it
         # left is no part of the task from this run's first event on.
@@ -146,15 +134,8 @@ class RunLog:
         elif kind != "artifact":
             raise InvalidAgentResponse(f"a {kind} may not follow {self.state}")
         data = encode(event)
-        if len(data) > self._limits.event:
-            raise TooLarge(f"one event of {len(data)} bytes is above SWITCHROOM_EVENT_LIMIT")
-        # Its end must always fit: a task that cannot even fail would run for ever.
-        if self._size + len(data) > self._limits.task and not is_terminal(state):
-            raise TooLarge(
-                f"the task has grown above SWITCHROOM_TASK_LIMIT ({self._limits.task} bytes)"
-            )
+        self._growth.add(self.task, kind, event, len(data), last=is_terminal(state))
         fold(self.task, event)
-        self._size += len(data)
         if state:
             self.state = state
         self.shown = True
@@ -172,8 +153,7 @@ class RunLog:
         if self.shown:
             return False
         data = encode(event)
-        if len(data) > self._limits.event:
-            raise TooLarge(f"a message of {len(data)} bytes is above SWITCHROOM_EVENT_LIMIT")
+        self._growth.check_event(len(data))
         self._put(_Written("message", ANSWERED, max(self._store.clock.now(), self._ts), data))
         await self.flush()
         return self.state == ANSWERED
@@ -279,7 +259,7 @@ class RunLog:
             field, snapshot, trim = "snap", snapshot_of(self.task), self._trim()
         held = len(snapshot.data)
         if field:
-            self._snapshot_size, self._tail, self._size = held, 0, held
+            self._snapshot_size, self._tail, self._growth.size = held, 0, held
         self._anew = False
         append = SCRIPTS.append(
             keys.of_task(begun.task_id),
@@ -385,7 +365,7 @@ class RunLog:
         if answer[0] == b"restored":
             self._fence, self._run, self._n, self._seq = answer[2], run, 0, answer[3]
             size = len(task.data)
-            self._snapshot_size, self._tail, self._size = size, 0, size
+            self._snapshot_size, self._tail, self._growth.size = size, 0, size
             self._listed = {state}
         else:
             self._stop("fenced")

@@ -9,7 +9,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from switchroom.store.attempt import Begun, RunEnded, Unreadable
-from switchroom.store.runlog import LogLimits, RunLog
+from switchroom.store.growth import LogLimits
+from switchroom.store.runlog import RunLog
 from switchroom.store.scripts import SCRIPTS
 from switchroom.store.tasks import TaskStore
 from switchroom.store.turn import TurnInput

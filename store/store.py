@@ -17,12 +17,12 @@ from switchroom.store.api_keys import RedisKeys
 from switchroom.store.commit import Clock, GroupCommit
 from switchroom.store.connect import check_server, connect, in_one_sentence
 from switchroom.store.feed import Feed
+from switchroom.store.growth import LogLimits
 from switchroom.store.keys import Keys
 from switchroom.store.limits import CallerLimits, Limits
 from switchroom.store.lists import TaskLists
 from switchroom.store.pushes import PushConfigs
 from switchroom.store.queue import RunQueue
-from switchroom.store.runlog import LogLimits
 from switchroom.store.runs import RunStore
 from switchroom.store.scripts import SCRIPTS
 from switchroom.store.subscriber import Subscriber
@@ -93,17 +93,15 @@ class Store:
             lists=self.lists,
             limits=self.limits,
             lifetimes=lifetimes,
+            most_configs=settings.push_configs,
         )
         self.runs = RunStore(
             self.tasks,
-            LogLimits(
-                event=settings.event_limit,
-                task=settings.task_limit,
-                replay_events=settings.replay_events,
-                replay_bytes=settings.replay_bytes,
-            ),
+            LogLimits.of(settings),
         )
-        self.pushes = PushConfigs(self.commit, self.reads, keys=self.keys)
+        self.pushes = PushConfigs(
+            self.commit, self.reads, keys=self.keys, most=settings.push_configs
+        )
         self.api_keys = RedisKeys(self.commit, self.reads, self.subscriber, keys=self.keys)
         one = queue is redis
         self.queue_clock = self.clock if one else Clock()

@@ -99,11 +99,14 @@ class Accepted:
     """What became of a send.
 
     outcome: `new` or `more` (it made a task, or a turn), `known` (it had done so before),
-    `ended` (its claim is over), or why it was refused: `absent`, `context`, `terminal`, `busy`.
+    `ended` (its claim is over), or why it was refused: `absent`, `context`, `terminal`, `busy`,
+    `full` (of push configs).
     position: of the entry it made.  state: of the task now.
     """
 
-    outcome: Literal["new", "more", "known", "ended", "absent", "context", "terminal", "busy"]
+    outcome: Literal[
+        "new", "more", "known", "ended", "absent", "context", "terminal", "busy", "full"
+    ]
     turn: int = 0
     position: Position = Position(0, "")
     state: str = ""
@@ -122,7 +125,9 @@ class TaskStore:
         lists: TaskLists,
         limits: CallerLimits,
         lifetimes: Lifetimes,
+        most_configs: int,
     ) -> None:
+        self._most_configs = most_configs
         self.commit = commit
         self.reads = reads
         self.keys = keys
@@ -160,6 +165,7 @@ class TaskStore:
                 "1" if send.shown else "0",
                 self.lifetimes.open,
                 self.keys.live(send.task_id),
+                self._most_configs,
                 *(word for config in send.configs for word in config),
                 weight=len(send.event) + len(send.input),
             )
@@ -171,7 +177,7 @@ class TaskStore:
                 return Accepted(known, turn, Position(seq, mark), now_state)
             case "terminal" | "busy" as refused:
                 return Accepted(refused, state=rest[0].decode())
-            case "ended" | "absent" | "context" as refused:
+            case "ended" | "absent" | "context" | "full" as refused:
                 return Accepted(refused)
             case other:
                 raise ValueError(f"accept answered {other!r}")

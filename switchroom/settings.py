@@ -353,6 +353,22 @@ class Settings(BaseModel):
     a method `caller`. It decides alone about whom the other ways do not know.
     """
 
+    artifact_limit: Count = 64 * 1024 * 1024
+    """Largest artifact; beyond it the run fails."""
+    events_limit: Count = 1_000_000
+    """Events of a task; beyond them the run fails. What each costs is its bytes and some 200 more.
+    """
+    history_limit: Count = 1_000
+    """Messages of a task: with so many it takes no more of its user's, and a run that adds its own
+    fails.
+    """
+    parts_limit: Count = 1_000
+    """Parts of one message that a client sends; beyond them it is refused."""
+    depth_limit: Annotated[int, Field(ge=1, le=100)] = 100
+    """How deep metadata and data that a client sends may nest, 100 at most."""
+    push_configs: Count = 32
+    """Push-notification configs of one task."""
+
     handler: str | None = None
     """Import string of a request handler that replaces ours."""
     host: str = "127.0.0.1"

@@ -23,8 +23,9 @@ from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.attempt import Begun, RunEnded, Unreadable
 from switchroom.store.commit import StoreUnavailable, patiently
+from switchroom.store.growth import TooLarge
 from switchroom.store.leased import JobOver, LeasedJob, LeasedWorker
-from switchroom.store.runlog import RunLog, TooLarge
+from switchroom.store.runlog import RunLog
 from switchroom.store.tasks import new_mark
 from switchroom.worker.damage import give_up
 from switchroom.worker.drive import drive

@@ -1,14 +1,14 @@
 -- A message arrives: it makes a task, or the next turn of an interrupted one. The sender may repeat it.
 -- KEYS task log push
--- ARGV new|more owner context('' any) digest renewable mark kind event input ts shown ttl channel [config_id config]...
--- -> new|more|known|ended|absent|context|terminal|busy, now, ...
+-- ARGV new|more owner context('' any) digest renewable mark kind event input ts shown ttl channel most [config_id config]...
+-- -> new|more|known|ended|absent|context|terminal|busy|full, now, ...
 local want, owner, context, digest, renewable = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local mark, kind, event, input, ts, ttl = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[12]
 local h = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'turn', 'seq', 'mark', 'cancel', 'shown', 'c:' .. digest)
 
 local function keep()
-  for i = 14, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
-  for i = 1, (want == 'new' and #ARGV < 14) and 2 or 3 do redis.call('PEXPIRE', KEYS[i], ttl) end
+  for i = 15, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
+  for i = 1, (want == 'new' and #ARGV < 15) and 2 or 3 do redis.call('PEXPIRE', KEYS[i], ttl) end
 end
 
 if not h[1] then
@@ -33,6 +33,10 @@ if h[8] ~= '1' then return {'absent', now} end
 if context ~= '' and context ~= h[2] then return {'context', now} end
 if TERMINAL[h[3]] then return {'terminal', now, h[3]} end
 if not INTERRUPTED[h[3]] then return {'busy', now, h[3]} end
+
+for i = 15, #ARGV, 2 do
+  if redis.call('HEXISTS', KEYS[3], ARGV[i]) == 0 and redis.call('HLEN', KEYS[3]) >= tonumber(ARGV[14]) then return {'full', now} end
+end
 
 local turn, seq = tonumber(h[4]) + 1, tonumber(h[5]) + 1
 redis.call('HSET', KEYS[1], 'state', WORKING, 'ts', ts, 'seq', seq, 'top_seq', seq, 'mark', mark, 'turn', turn, 'attempt', 0,

@@ -12,7 +12,7 @@ from switchroom.protocol.model import TaskState, timestamp
 from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.attempt import RunEnded
-from switchroom.store.runlog import TooLarge
+from switchroom.store.growth import TooLarge
 from switchroom.store.scripts import ANSWERED, command
 from switchroom.store.tasks import new_mark
 from tests.support.acts import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from switchroom.protocol.model import TaskState
 from switchroom.store import Store
-from switchroom.store.pushes import MOST_CONFIGS
 from switchroom.store.scripts import command
 from tests.support.acts import new_id, new_task, open_run, status
 
@@ -37,13 +36,13 @@ async def test_put_again_it_is_replaced(store: Store) -> None:
 
 async def test_there_may_be_so_many(store: Store) -> None:
     task_id = await new_task(store)
-    for n in range(MOST_CONFIGS):
+    for n in range(store.pushes.most):
         assert await store.pushes.put(task_id, f"{n:03}", {"id": n})
     assert not await store.pushes.put(task_id, "more", {})
     assert await store.pushes.put(task_id, "000", {"id": "again"})
     await store.pushes.delete(task_id, "001")
     assert await store.pushes.put(task_id, "more", {})
-    assert len(await store.pushes.all(task_id)) == MOST_CONFIGS
+    assert len(await store.pushes.all(task_id)) == store.pushes.most
 
 
 async def test_deleted_twice_is_deleted(store: Store) -> None:

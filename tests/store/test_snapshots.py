@@ -18,6 +18,7 @@ from switchroom.protocol.lifecycle import fold, receive
 from switchroom.protocol.model import Json, TaskState
 from switchroom.settings import Settings
 from switchroom.store import Store, runlog
+from switchroom.store.growth import LogLimits
 from switchroom.store.read import read_call, view_of
 from switchroom.store.runlog import RunLog
 from switchroom.store.scripts import Call, command
@@ -121,7 +122,7 @@ async def test_a_read_is_the_fold_of_all_events(
     store: Store, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Any], window: int, small: int
 ) -> None:
     monkeypatch.setattr(runlog, "_SMALL", small)
-    limits = runlog.LogLimits(1_000_000, 1_000_000, replay_events=window, replay_bytes=2_000)
+    limits = LogLimits.of(Settings(replay_events=window, replay_bytes=2_000, event_limit=2_000))
     monkeypatch.setattr(store.runs, "_limits", limits)
     model = Model(store, await new_task(store))
     await model.attempt()
