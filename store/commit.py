@@ -6,7 +6,7 @@ the order they were asked; one pipeline is in flight at a time, so a later commi
 applied before an earlier one. Nothing is ever sent twice on our own account: an answer that does
 not come is an error, and the caller knows whether a repeat is safe (every script of the store
 says so). The one exception cannot have run: a script that the server did not know (`NOSCRIPT`)
-is loaded and sent again.
+is sent again with its text.
 """
 
 from __future__ import annotations
@@ -86,6 +86,13 @@ class GroupCommit:
         self._closed = False
         self.round_trips = 0
         """Pipelines sent so far; tests count them."""
+        self._losses = 0
+
+    @property
+    def losses(self) -> int:
+        """How often the connection was lost so far, also where only the server knows yet."""
+        closed = self._connection is not None and _was_closed(self._connection)
+        return self._losses + closed
 
     async def __call__(self, *calls: Call) -> list[Any]:
         """Sends the calls and returns their answers in order.
@@ -141,15 +148,10 @@ class GroupCommit:
             answers = await self._pipeline(calls)
             unknown = [i for i, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
             if unknown:
-                again = await self._pipeline(
-                    [
-                        Call(("SCRIPT", "LOAD", script.body))
-                        for script in {calls[i].script for i in unknown}
-                        if script is not None
-                    ]
-                    + [calls[i] for i in unknown]
-                )
-                for i, answer in zip(unknown, again[-len(unknown) :], strict=True):
+                # With its text: a server that forgets again between two commands cannot be too
+                # fast for it.
+                again = await self._pipeline([_in_full(calls[i]) for i in unknown])
+                for i, answer in zip(unknown, again, strict=True):
                     answers[i] = answer
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             for _, answered in batch:
@@ -184,6 +186,7 @@ class GroupCommit:
             if _was_closed(connection):
                 # By a Redis that has restarted. Nothing of this pipeline can have reached it, so
                 # unlike later this is no reason to refuse.
+                self._losses += 1
                 await connection.disconnect(nowait=True)
             # One timer for the whole pipeline: redis-py's own would be one per answer.
             packed = b"".join(
@@ -207,6 +210,7 @@ class GroupCommit:
                         answers.append(refused)
         except BaseException:
             # Half-read answers must never be taken for those of the next pipeline.
+            self._losses += 1
             await connection.disconnect(nowait=True)
             raise
         for call, answer in zip(reversed(calls), reversed(answers), strict=True):
@@ -214,6 +218,12 @@ class GroupCommit:
                 self._clock.learn(answer[1])
                 break
         return answers
+
+
+def _in_full(call: Call) -> Call:
+    """A call of a script by its text, which the server then knows, too."""
+    assert call.script is not None
+    return call._replace(words=("EVAL", call.script.body, *call.words[2:]))
 
 
 def _was_closed(connection: AbstractConnection) -> bool:

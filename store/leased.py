@@ -27,7 +27,7 @@ from arq.constants import in_progress_key_prefix, job_key_prefix
 from arq.worker import Worker, func
 from redis.exceptions import RedisError
 
-from switchroom.store.commit import GroupCommit, StoreUnavailable
+from switchroom.store.commit import GroupCommit, StoreUnavailable, patiently
 from switchroom.store.keys import QueueKeys
 from switchroom.store.scripts import SCRIPTS, command
 from switchroom.store.subscriber import Subscriber
@@ -41,6 +41,12 @@ _IDLE: Final = 1.0
 """Seconds after which an idle worker looks without having heard the bell, if nothing is due before:
 a job to be repeated, or one whose worker is dead.
 """
+_SETTLE: Final = 1.5
+"""Seconds for which nothing is taken after Redis was away. It may know less than it did, and what
+looks due may be running: whoever runs it renews first.
+"""
+_AGAIN: Final = 0.5
+"""Seconds after which a renewal that failed is tried again."""
 _HEALTH: Final = 10
 _TURN: Final = re.compile(r"run:(.+):(\d+)")
 """A job's id. It says all that is needed: what else stands in the job is for arq's own tools."""
@@ -133,6 +139,7 @@ class LeasedWorker(Worker):
         self._job_ttl = job_ttl
         self._begins = begins
         self._wake = asyncio.Event()
+        self._returned = asyncio.Event()
         self._taking = asyncio.Lock()
         self.owned: dict[str, LeasedJob] = {}
         """Jobs under our lease, by job id. Empty when the worker has stopped."""
@@ -142,6 +149,7 @@ class LeasedWorker(Worker):
     async def main(self) -> None:
         """Works until cancelled. Survives any outage of Redis."""
         self._subscriber.on_gap(self._wake.set)
+        self._subscriber.on_gap(self._returned.set)
         while True:
             with contextlib.suppress(StoreUnavailable):
                 await self._subscriber.subscribe(self._keys.bell, lambda _: self._wake.set())
@@ -169,12 +177,14 @@ class LeasedWorker(Worker):
 
     async def _poll_iteration(self) -> None:
         """Replaces arq's poll: returns only when cancelled."""
-        me = asyncio.current_task()
+        me, losses = asyncio.current_task(), self._commit.losses
         # Before Python 3.12, redis-py's use of `asyncio.wait_for` can swallow a cancellation.
         while me is not None and not me.cancelling():
             free = min(self.max_jobs - len(self.owned), _MOST)
             got, idle = 0, _IDLE
             try:
+                if losses != self._commit.losses:
+                    losses = await self._settle()
                 async with self._taking:
                     if self.allow_pick_jobs and free > 0:
                         got, idle = await self._take(free)
@@ -182,7 +192,7 @@ class LeasedWorker(Worker):
                     await self.record_health()
             except StoreUnavailable as error:
                 _log.debug("cannot take work: %r", error)
-                await asyncio.sleep(0.2)
+                losses = -1
                 continue
             except Exception:
                 _log.exception("cannot take work, and tries again")
@@ -194,6 +204,15 @@ class LeasedWorker(Worker):
                 async with asyncio.timeout(idle):
                     await self._wake.wait()
             self._wake.clear()
+
+    async def _settle(self) -> int:
+        """Waits until Redis is back, and has heard from those who hold a lease. -> the connections
+        lost by then
+        """
+        await patiently(lambda: self._commit(command("PING")))
+        losses = self._commit.losses
+        await asyncio.sleep(min(_SETTLE, self._lease / 3))
+        return losses
 
     async def _take(self, limit: int) -> tuple[int, float]:
         """Takes what is due. -> how many, and seconds for which there is nothing more to take."""
@@ -293,8 +312,13 @@ class LeasedWorker(Worker):
         job.held_until, job.ends = asked + self._lease, at + self._lease_ms
 
     async def _renew_leases(self) -> None:
+        pause = self._lease / 3
         while True:
-            await asyncio.sleep(self._lease / 3)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._returned.wait()
+            self._returned.clear()
+            pause = self._lease / 3
             jobs = list(self.owned.values())
             if not jobs:
                 continue
@@ -317,6 +341,7 @@ class LeasedWorker(Worker):
                 for job in jobs:
                     if job.left <= 0:
                         self.lose(job)
+                pause = min(pause, _AGAIN)
                 continue
             held, gone = [], []
             for job, word in zip(jobs, answer[2], strict=True):
@@ -327,8 +352,12 @@ class LeasedWorker(Worker):
                     held.append(job)
                 elif word == b"gone":
                     gone.append(job)
-                else:
+                elif job.left <= 0:
                     self.lose(job)
+                else:
+                    # Nobody can have it so early, unless the queue has lost its memory. Whoever it
+                    # was given to may leave it again, as a turn that runs; the fence tells.
+                    held.append(job)
             try:
                 await self._on_renewed(held, gone)
             except Exception:

@@ -353,6 +353,38 @@ class TestRenewal:
             assert held == b"another"
             await store.queue_commit(command("DEL", key, job_key_prefix + f"run:{task_id}:1"))
 
+    async def test_while_its_lease_lasts_another_that_has_it_costs_nothing_but_a_look(
+        self, store: Store
+    ) -> None:
+        """The queue forgot the job, it was queued anew, and another worker is about to see that it
+        runs.
+        """
+        task_id = new_id()
+        async with working(store, lease=3, hold=True) as work:
+            await store.queue.enqueue(task_id, 1)
+            await work.began()
+            key = await taken_by_another(store, task_id)
+            held = ([task_id], list[str]())
+            await wait_until(lambda: work.renewals == [held], what="the owner was made to look")
+            await store.queue_commit(command("DEL", key, job_key_prefix + f"run:{task_id}:1"))
+            work.put_back = True
+            await wait_until(lambda: len(work.renewals) >= 3, what="it has it again")
+            assert work.renewals[-2:] == [([], [task_id]), held]
+            assert work.cancelled == [] and len(work.jobs) == 1
+
+    async def test_a_queue_that_went_back_in_time_takes_nothing_from_its_owner(
+        self, store: Store
+    ) -> None:
+        """It was restored from a save in which the lease was an earlier one, and has lapsed."""
+        task_id = new_id()
+        async with working(store, lease=1.5, hold=True) as work:
+            await store.queue.enqueue(task_id, 1)
+            await work.began()
+            work.worker.allow_pick_jobs = False
+            await lapse(store, task_id)
+            await wait_until(lambda: len(work.renewals) >= 2, what="it was renewed twice")
+            assert work.renewals[0] == ([task_id], []) and work.cancelled == []
+
     async def test_when_the_queue_has_forgotten_it_the_owner_may_put_it_back(
         self, store: Store
     ) -> None:
