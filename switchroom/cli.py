@@ -191,7 +191,9 @@ def _log_to_stderr(settings: Settings) -> None:
         stream=sys.stderr,
     )
     if settings.log_level != "debug":
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are ours to say
+        # Its start and stop are ours to say; so is what an issuer of tokens is asked for.
+        for name in ("uvicorn", "httpx"):
+            logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
