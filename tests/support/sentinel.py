@@ -29,7 +29,7 @@ _PACE = {
     "ask-period": 100,
     "election-timeout": 500,
     "info-period": 500,
-    "ping-period": 100,
+    "ping-period": 400,  # of what is known of a replica, more than five of them is too old
     "publish-period": 200,
     "slave-reconf-timeout": 1_000,
     "min-link-reconnect-period": 500,
