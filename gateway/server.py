@@ -20,6 +20,9 @@ from fastapi import FastAPI
 
 __all__ = ["BindError", "bind", "serve"]
 
+# Bytes for one client that may wait in the system before those that wait here do.
+_UNSENT = 128 * 1024
+
 
 class BindError(Exception):
     """The address cannot be used; the text is one sentence."""
@@ -44,9 +47,11 @@ async def serve(
     app: FastAPI, listener: socket.socket, *, drain: timedelta, stop: asyncio.Event
 ) -> None:
     """Serve `app` at `listener` until `stop` is set; then give what is open `drain` to end."""
+    _bound_what_readers_hold(listener, patience=app.state.streams.patience)
     config = uvicorn.Config(
         app,
         loop="none",
+        http=app.state.connection,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -66,12 +71,29 @@ async def serve(
         watch.cancel()
 
 
+def _bound_what_readers_hold(listener: socket.socket, *, patience: float) -> None:
+    """Each connection from now on inherits this. A client that does not read holds little of the
+    system's memory, else 4 MB; one that has taken nothing for `patience`, or is gone without a
+    word, loses its connection, which would otherwise wait for it, some minutes or for ever.
+    """
+    options = {"TCP_NOTSENT_LOWAT": _UNSENT, "TCP_USER_TIMEOUT": math.ceil(patience * 1000)}
+    for name, value in options.items():
+        if option := getattr(socket, name, None):  # the second is Linux's alone
+            listener.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def _is_ours_to_know(record: logging.LogRecord) -> bool:
     """False for uvicorn's two lines about a client that asks for a WebSocket, one of them advice to
-    install something. Such a request is answered like any other.
+    install something (such a request is answered like any other), and for what it says of an answer
+    that ended early: its client had stopped reading.
     """
-    text = record.getMessage()
-    return not text.startswith(("Unsupported upgrade", "No supported WebSocket library"))
+    return not record.getMessage().startswith(
+        (
+            "Unsupported upgrade",
+            "No supported WebSocket library",
+            "ASGI callable returned without completing response",
+        )
+    )
 
 
 class _Server(uvicorn.Server):

@@ -9,6 +9,7 @@ client's pipe is full, and on its `receive` answering `http.disconnect` when the
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 
 from starlette.types import Receive, Send
@@ -16,6 +17,8 @@ from starlette.types import Receive, Send
 from switchroom.gateway.dispatch import Event, close, encode_event
 
 __all__ = ["SSE_HEADERS", "EventStreams"]
+
+_log = logging.getLogger("switchroom.gateway")
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -47,6 +50,11 @@ class EventStreams:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which a client that takes nothing is given up."""
+        return _STALLED * self._heartbeat
+
     def end(self) -> None:
         """End every open stream cleanly, without an event: their clients resume elsewhere. One
         whose request is on its way ends as soon as it has opened.
@@ -71,7 +79,7 @@ class EventStreams:
         Each event's JSON stands between `before` and `after`. A failure before the answer has
         begun is raised; later it becomes one last event, the JSON that `error` makes of it.
         """
-        stream = _Stream(self._heartbeat, headers, receive, send)
+        stream = _Stream(self._heartbeat, self.patience, headers, receive, send)
         self._open.add(stream)
         if self._ended:
             stream.end()
@@ -110,6 +118,7 @@ class _Stream:
         "_gone",
         "_headers",
         "_heartbeat",
+        "_patience",
         "_receive",
         "_send",
         "_turn",
@@ -122,6 +131,7 @@ class _Stream:
     def __init__(
         self,
         heartbeat: float,
+        patience: float,
         headers: list[tuple[bytes, bytes]],
         receive: Receive,
         send: Send,
@@ -132,6 +142,7 @@ class _Stream:
         self.started = False
         """Whether the headers are out."""
         self._heartbeat = heartbeat
+        self._patience = patience
         self._headers = headers
         self._receive = receive
         self._send = send
@@ -205,17 +216,22 @@ class _Stream:
                 self.end()
                 return
 
+    def _give_up(self) -> None:
+        if not self._ending:
+            _log.info("A stream is ended: its client has taken nothing for %g s", self._patience)
+        self.end()
+
     async def _tend(self) -> float:
         silence = _now() - self._wrote
         if self._turn.locked():
-            if silence > _STALLED * self._heartbeat:
-                self.end()
+            if silence > self._patience:
+                self._give_up()
         elif not self.started or silence >= self._heartbeat:
             try:
-                async with asyncio.timeout(_STALLED * self._heartbeat):
+                async with asyncio.timeout(self._patience):
                     await self.write(_BEAT)
             except TimeoutError:
-                self.end()
+                self._give_up()
         else:
             return self._heartbeat - silence
         return self._heartbeat

@@ -92,6 +92,8 @@ class Follower:
         """A live entry. A reader that lags behind further than its limit reads the log instead:
         that is where all entries are, so they need not wait here too.
         """
+        if self._stale:
+            return  # the log is asked before the next one anyway, and has it
         self._held += len(entry.data or b"")
         if len(self._live) >= self._limit or self._held > _HELD:
             self._live.clear()

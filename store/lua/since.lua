@@ -18,6 +18,7 @@ while #entries < tonumber(ARGV[3]) and bytes < tonumber(ARGV[4]) and from <= las
   local rows = redis.call('XRANGE', KEYS[2], from .. '-0', '+', 'COUNT', 16)
   if #rows == 0 then break end -- never, or this would be for ever
   for _, entry in ipairs(rows) do
+    if bytes >= tonumber(ARGV[4]) then break end
     entries[#entries + 1] = entry
     bytes = bytes + #entry[2][2]
   end

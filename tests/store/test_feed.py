@@ -411,6 +411,37 @@ class TestSlowReaders:
         assert sum(len(entry.data or b"") for entry in follower._live) <= 5 * 32_000
         follower.close()
 
+    async def test_one_that_nobody_reads_holds_nothing_besides_what_it_was_given(
+        self, store: Store
+    ) -> None:
+        """While it has the log to read, what is appended need not wait here too."""
+        task_id = await new_task(store)
+        run = await open_run(store, task_id)
+        async with reading(store, task_id) as witness:
+            await write_some(run, 3)
+            await witness.until(4)
+            follower = await store.feed.subscribe(task_id)
+            entries = follower.follow(witness._after, catch_up=True)
+            assert (await anext(entries)).seq == 2
+            await write_some(run, 4)
+            await witness.until(8)
+            assert not follower._live
+            got = [(await anext(entries)).seq for _ in range(6)]
+            assert got == [3, 4, 5, 6, 7, 8]
+            await entries.aclose()
+            follower.close()
+
+    async def test_one_is_given_little_at_a_time(self, store: Store) -> None:
+        """However large the events are: as many readers may stop where they are."""
+        task_id = await new_task(store)
+        run = await open_run(store, task_id)
+        for at in range(12):
+            await run.write(status(WORKING, "x" * 400_000) if at else status(WORKING))
+        await run.flush()
+        (first, *log) = await entries_of(store, task_id)
+        given = await store.feed.since(task_id, first.position)
+        assert given == log[:4]
+
 
 class TestGoneBack:
     async def test_a_restored_task_ends_its_followers(self, store: Store) -> None:
