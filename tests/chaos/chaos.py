@@ -25,9 +25,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import redis
 import redis.asyncio
 
-from tests.chaos.checker import Breach, check
+from tests.chaos.checker import Breach, check, overlaps
 from tests.chaos.client import Client
 from tests.chaos.dump import dump_of, tasks_in
 from tests.chaos.fleet import Fleet, fleet_of
@@ -44,7 +45,9 @@ _PATIENCE = 90.0
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """visitors: at once.  calm: visits of the wave at the end.  broken: workers without a fence."""
+    """visitors: at once.  calm: visits of the wave at the end.  broken: workers without a fence;
+    the storm ends when that has shown.
+    """
 
     minutes: float
     seed: str
@@ -83,10 +86,11 @@ async def _chaos(plan: Plan, folder: Path, records: Records) -> tuple[list[Breac
         client = Client(fleet.urls, records)
         try:
             breaches = await _storm(plan, fleet, client, records)
-            await _quiet(fleet, records)
-            stored = tasks_in(await asyncio.to_thread(dump_of, fleet.redis.url))
-            seen = [ident for ident, task in stored.items() if task.fields.get("shown") == "1"]
-            await final_look(client, records, seen)
+            if not plan.broken:
+                await _quiet(fleet, records)
+                stored = tasks_in(await asyncio.to_thread(dump_of, fleet.redis.url))
+                seen = [ident for ident, task in stored.items() if task.fields["shown"] == "1"]
+                await final_look(client, records, seen)
         finally:
             await client.close()
         await fleet.stop()
@@ -122,11 +126,13 @@ async def _storm(plan: Plan, fleet: Fleet, client: Client, records: Records) -> 
     quiet = [Visitor(client, records, f"{plan.seed} {n}", calm=True) for n in range(-plan.calm, 0)]
     watching = asyncio.create_task(fleet.watch())
     staying = [asyncio.create_task(visitor.stay(over)) for visitor in visitors]
+    if plan.broken:
+        staying.append(asyncio.create_task(_until_it_shows(fleet, over)))
     try:
         asyncio.get_running_loop().call_later(60 * plan.minutes, over.set)
         await nemesis.rage(over)
         await fleet.heal()
-        breaches = await _all_done(staying)
+        breaches = await _all_done(staying, within=1 if plan.broken else _PATIENCE)
         breaches += await _all_done([asyncio.create_task(visitor.visit()) for visitor in quiet])
     finally:
         for task in (watching, *staying):
@@ -138,16 +144,26 @@ async def _storm(plan: Plan, fleet: Fleet, client: Client, records: Records) -> 
     return breaches
 
 
-async def _all_done(visits: list[asyncio.Task[None]]) -> list[Breach]:
+async def _until_it_shows(fleet: Fleet, over: asyncio.Event) -> None:
+    """Two runs of one task have had effect in its log: that is enough of a storm."""
+    while not over.is_set():
+        with suppress(redis.RedisError):
+            tasks = tasks_in(await asyncio.to_thread(dump_of, fleet.redis.url))
+            if any(map(overlaps, tasks.values())):
+                over.set()
+        await asyncio.sleep(0.5)
+
+
+async def _all_done(visits: list[asyncio.Task[None]], *, within: float = _PATIENCE) -> list[Breach]:
     """Everybody learns how it ended, in bounded time."""
     if not visits:
         return []
-    done, hanging = await asyncio.wait(visits, timeout=_PATIENCE)
+    done, hanging = await asyncio.wait(visits, timeout=within)
     for visit in done:
         visit.result()
     for visit in hanging:
         visit.cancel()
-    text = f"with all healed a visitor still waits after {_PATIENCE:g} s"
+    text = f"with all healed a visitor still waits after {within:g} s"
     return [Breach("hung", "", f"{text}: {visit.get_stack()[-1:]}") for visit in hanging]
 
 

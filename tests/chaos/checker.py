@@ -20,7 +20,7 @@ from tests.chaos.records import Records, Send
 from tests.chaos.said import INTERRUPTED, TERMINAL, artifacts_of, said
 from tests.chaos.views import check_view
 
-__all__ = ["Breach", "check"]
+__all__ = ["Breach", "check", "overlaps"]
 
 _ENDED = TERMINAL | {"answered"}
 _CHUNK = re.compile(r"(\w+)\.(\d+) ")
@@ -105,9 +105,14 @@ def _log(task: Task) -> Iterator[tuple[str, str]]:
     if len(ends) > 1 or (ends and ends[0] is not last):
         at = ", ".join(f"{entry.seq} ({entry.state})" for entry in ends)
         yield "end", f"it should end once, with its last entry; it ended at {at} of {last.seq}"
-    writers = [mark for mark, _ in groupby(log, key=lambda entry: entry.mark)]
-    for mark in sorted({mark for mark in writers if writers.count(mark) > 1}):
+    for mark in overlaps(task):
         yield "overlap", f"the run {mark} wrote again after another had begun to"
+
+
+def overlaps(task: Task) -> list[str]:
+    """The marks of the runs that wrote again after another had begun to."""
+    writers = [mark for mark, _ in groupby(task.log, key=lambda entry: entry.mark)]
+    return sorted({mark for mark in writers if writers.count(mark) > 1})
 
 
 def _work(task_id: str, task: Task, runs: Mapping[str, AgentRun]) -> Iterator[tuple[str, str]]:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import redis
 
-from tests.chaos.link import Link, link_to
 from tests.chaos.records import Records
+from tests.support.link import Link, link_to
 from tests.support.processes import Process, Processes, environment, processes, until_ready
 from tests.support.redis import running_server
 
