@@ -28,11 +28,12 @@ from pathlib import Path
 import redis
 import redis.asyncio
 
-from tests.chaos.checker import Breach, check, overlaps
+from tests.chaos.checker import Breach, check
 from tests.chaos.client import Client
 from tests.chaos.dump import dump_of, tasks_in
 from tests.chaos.fleet import Fleet, fleet_of
 from tests.chaos.load import Visitor, final_look
+from tests.chaos.logs import overlaps
 from tests.chaos.marks import read_marks
 from tests.chaos.nemesis import FAULTS, Nemesis
 from tests.chaos.records import Records

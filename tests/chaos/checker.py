@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from itertools import groupby
 from typing import NamedTuple
 
 from tests.chaos.dump import Dump, Entry, Task, tasks_in
+from tests.chaos.logs import ENDED, check_log, check_work, short
 from tests.chaos.marks import AgentRun
 from tests.chaos.records import Records, Send
-from tests.chaos.said import INTERRUPTED, TERMINAL, artifacts_of, said
+from tests.chaos.said import INTERRUPTED, artifacts_of, said
 from tests.chaos.views import check_view
 
-__all__ = ["Breach", "check", "overlaps"]
+__all__ = ["Breach", "check"]
 
-_ENDED = TERMINAL | {"answered"}
-_CHUNK = re.compile(r"(\w+)\.(\d+) ")
-_SPENT = re.compile(r"The task was begun \d+ times, and its worker lost each time\.")
 _OF_TASK = re.compile(r"switchroom:\{([^/}]+)\}:(task|log|push)")
 _OF_OWNER = re.compile(r"switchroom:\{[^}]*/[^}]*\}:(tasks|ctx:\w+|state:\w+)")
 _CLAIM = re.compile(r"switchroom:claim:\{[^}]*/[^}]*\}:\w+")
@@ -66,7 +63,7 @@ def check(dump: Dump, runs: Mapping[str, AgentRun], records: Records) -> list[Br
     found = [
         Breach(kind, task_id, text, tasks[task_id].log)
         for task_id, task in tasks.items()
-        for kind, text in (*_log(task), *_work(task_id, task, runs))
+        for kind, text in (*check_log(task), *check_work(task_id, task, runs))
     ]
     found += _sends(tasks, records)
     for view in records.views:
@@ -81,108 +78,6 @@ def check(dump: Dump, runs: Mapping[str, AgentRun], records: Records) -> list[Br
     found += _looks(tasks, records)
     found += [Breach("strange", task_id, what) for task_id, what in records.strange]
     return found
-
-
-# -- one task
-
-
-def _log(task: Task) -> Iterator[tuple[str, str]]:
-    """Dense, told of truly by its hash, ended once, and written by one after the other."""
-    log, fields = task.log, task.fields
-    if not log:
-        yield "gap", "the log is gone"
-        return
-    numbers = [entry.seq for entry in log]
-    if numbers != list(range(1, len(log) + 1)):
-        missing = sorted(set(range(1, numbers[-1] + 1)) - set(numbers))
-        yield "gap", f"the log has {len(log)} entries up to {numbers[-1]}; missing: {missing}"
-    last = log[-1]
-    state = next((entry.state for entry in reversed(log) if entry.state), "")
-    told = (int(fields["seq"]), fields["mark"], task.state)
-    if told != (last.seq, last.mark, state):
-        yield "hash", f"the hash says {told}, the log {(last.seq, last.mark, state)}"
-    ends = [entry for entry in log if entry.state in _ENDED]
-    if len(ends) > 1 or (ends and ends[0] is not last):
-        at = ", ".join(f"{entry.seq} ({entry.state})" for entry in ends)
-        yield "end", f"it should end once, with its last entry; it ended at {at} of {last.seq}"
-    for mark in overlaps(task):
-        yield "overlap", f"the run {mark} wrote again after another had begun to"
-
-
-def overlaps(task: Task) -> list[str]:
-    """The marks of the runs that wrote again after another had begun to."""
-    writers = [mark for mark, _ in groupby(task.log, key=lambda entry: entry.mark)]
-    return sorted({mark for mark in writers if writers.count(mark) > 1})
-
-
-def _work(task_id: str, task: Task, runs: Mapping[str, AgentRun]) -> Iterator[tuple[str, str]]:
-    """What each run of the agent has in the log is in order, and what it ended is whole."""
-    answers: dict[str, str] = {}
-    asked = {1: task.text}
-    for entry in task.log:
-        if entry.kind == "input":
-            asked[entry.turn] = entry.event["message"]["parts"][0]["text"]
-    for (_, turn), block in groupby(task.log, key=lambda entry: (entry.mark, entry.turn)):
-        entries = [entry for entry in block if entry.kind in ("status", "artifact")]
-        names, numbers = _told(entries, runs)
-        if len(names) > 1:
-            yield "overlap", f"one run of turn {turn} holds the words of {sorted(names)}"
-        if numbers != list(range(len(numbers))):
-            yield "chunks", f"chunks of turn {turn} are out of order or missing: {numbers}"
-        for name in names & runs.keys():
-            run = runs[name]
-            if (run.task_id, run.turn, run.key) != (task_id, turn, task.key):
-                yield "foreign", f"turn {turn} holds words of {run}"
-            if len(numbers) > run.chunks:
-                yield "marks", f"{name} has {len(numbers)} chunks in the log, {run.chunks} marks"
-        last = entries[-1].state if entries else ""
-        if last in ("COMPLETED", "INPUT_REQUIRED"):
-            due = int(asked[turn].split()[2]) if asked[turn].split()[0] != "reply" else 0
-            if len(numbers) != due:
-                yield "chunks", f"turn {turn} ended as {last} with {len(numbers)} of {due} chunks"
-            answers[f"{turn}-1"] = "".join(
-                said(entry.event).text for entry in entries if entry.kind == "artifact"
-            )
-    if task.state in ("COMPLETED", "INPUT_REQUIRED"):
-        held = artifacts_of(task.snapshot)
-        due_texts = {name: text for name, text in answers.items() if text}
-        if held != due_texts:
-            yield "answer", f"the final Task holds {_short(held)}, the log {_short(due_texts)}"
-        if said({"task": task.snapshot}).state != task.state:
-            yield "answer", f"the final Task is not {task.state}: {task.snapshot.get('status')}"
-    yield from _outcome(task)
-
-
-def _told(entries: Iterable[Entry], runs: Mapping[str, AgentRun]) -> tuple[set[str], list[int]]:
-    """Whose words these are (each run of the agent says its name), and the chunks' numbers."""
-    names, numbers = set[str](), list[int]()
-    for entry in entries:
-        text = said(entry.event).text
-        if entry.kind == "artifact":
-            if found := _CHUNK.match(text):
-                names.add(found[1])
-                numbers.append(int(found[2]))
-        elif (word := text.partition(" ")[0]) in runs:
-            names.add(word)
-    return names, numbers
-
-
-def _outcome(task: Task) -> Iterator[tuple[str, str]]:
-    verb = task.text.partition(" ")[0]
-    text = said(task.log[-1].event).text if task.log and task.log[-1].kind == "status" else ""
-    match task.state, verb:
-        case ("answered", "reply") | ("COMPLETED", "work" | "again" | "ask" | "deaf" | "reply"):
-            pass
-        case ("FAILED", "fail") if text.endswith(f" {task.key}"):
-            pass
-        case ("FAILED", _) if _SPENT.fullmatch(text):
-            pass
-        case ("CANCELED", _) if task.fields.get("cancel"):
-            pass
-        case ("INPUT_REQUIRED", "ask") if task.fields["turn"] == "1":
-            pass
-        case _:
-            yield "outcome", f"{task.text!r} ended as {task.state}: {text!r}"
 
 
 # -- what clients were told
@@ -218,7 +113,7 @@ def _sends(tasks: Mapping[str, Task], records: Records) -> Iterator[Breach]:
 def _told_of(send: Send, task: Task) -> Iterator[str]:
     if not send.settled:
         yield "its client never learnt how it ended"
-    if task.state not in _ENDED and not (send.left and task.state in INTERRUPTED):
+    if task.state not in ENDED and not (send.left and task.state in INTERRUPTED):
         yield f"it never ended; it is {task.state}"
     if send.turn == 2 and [e.turn for e in task.log if e.kind == "input"] != [2]:
         yield "its message should be in the log once"
@@ -228,7 +123,7 @@ def _told_of(send: Send, task: Task) -> Iterator[str]:
         whole = answer.get("task")  # 0.3 says it in other words, but has the same artifacts
         same = whole == task.snapshot if whole else said(answer).state == task.state
         if not same or artifacts_of(whole or answer) != artifacts_of(task.snapshot):
-            yield f"it was answered {_short(answer)}, stored is {_short(task.snapshot)}"
+            yield f"it was answered {short(answer)}, stored is {short(task.snapshot)}"
     if send.replies:
         said_by = {said(e.event).text for e in task.log if e.kind == "message"}
         if send.replies != said_by:
@@ -287,13 +182,13 @@ def _keys(dump: Dump, tasks: Mapping[str, Task]) -> Iterator[Breach]:
         else:
             owner = ""
             if not (name in _ALONE or _OF_OWNER.fullmatch(name) or _HEALTH.fullmatch(name)):
-                yield Breach("orphan", "", f"the key {name} belongs to nothing: {_short(key)}")
+                yield Breach("orphan", "", f"the key {name} belongs to nothing: {short(key)}")
         if owner and owner not in tasks:
             yield Breach("orphan", owner, f"the key {name} is of a task that is not stored")
         if key.ttl == -1 and name not in _FOR_EVER:
             yield Breach("orphan", owner, f"the key {name} would live for ever")
     for task_id in dump.get(_OPEN, _NONE).value:
-        if task_id not in tasks or tasks[task_id].state in _ENDED:
+        if task_id not in tasks or tasks[task_id].state in ENDED:
             yield Breach("orphan", task_id, f"{_OPEN} still holds it")
 
 
@@ -306,7 +201,7 @@ def _lists(dump: Dump, tasks: Mapping[str, Task]) -> Iterator[Breach]:
         if _visible(task):
             context = blake2b(fields["ctx"].encode(), digest_size=16).hexdigest()
             due += [f"{mine}:tasks", f"{mine}:ctx:{context}", f"{mine}:state:{fields['state']}"]
-        if task.state not in _ENDED:
+        if task.state not in ENDED:
             due.append(_OPEN)
         for name in due:
             if task_id not in dump.get(name, _NONE).value:
@@ -322,8 +217,3 @@ _NONE = _Nothing()
 
 def _visible(task: Task) -> bool:
     return task.fields.get("shown") == "1" and task.state != "answered"
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 400 else f"{text[:400]}…"
