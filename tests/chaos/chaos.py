@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import secrets
 import shutil
 import sys
@@ -40,6 +41,7 @@ from tests.chaos.records import Records
 
 __all__ = ["main"]
 
+_LAPSED = re.compile(r"task (\S+): lease lost")
 _PATIENCE = 90.0
 """Seconds after which, with all healed, who still waits has been forgotten."""
 
@@ -97,7 +99,8 @@ async def _chaos(plan: Plan, folder: Path, records: Records) -> tuple[list[Breac
         await fleet.stop()
         dump = await asyncio.to_thread(dump_of, fleet.redis.url)
         runs = read_marks(marks)
-        breaches += check(dump, runs, records)
+        lapsed = {task for _, text in fleet.logs() for task in _LAPSED.findall(text)}
+        breaches += check(dump, runs, records, lapsed=lapsed)
         breaches += [Breach("death", "", text) for text in fleet.deaths]
         breaches += [
             Breach("traceback", "", f"{name}: …{text[max(0, at - 300) : at + 2000]}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -57,8 +57,16 @@ def _line(entry: Entry) -> str:
     return f"    {entry.seq} {entry.mark} {entry.kind} {state} turn {entry.turn} {text[:50]!r}"
 
 
-def check(dump: Dump, runs: Mapping[str, AgentRun], records: Records) -> list[Breach]:
-    """Every breach there is.  dump: all of Redis.  runs: the marks, by the run's name."""
+def check(
+    dump: Dump,
+    runs: Mapping[str, AgentRun],
+    records: Records,
+    *,
+    lapsed: Container[str] = frozenset(),
+) -> list[Breach]:
+    """Every breach there is.  dump: all of Redis.  runs: the marks, by the run's name.  lapsed:
+    tasks whose worker has said that it lost its lease, as it may on a machine with too much to do.
+    """
     tasks = tasks_in(dump)
     found = [
         Breach(kind, task_id, text, tasks[task_id].log)
@@ -72,7 +80,7 @@ def check(dump: Dump, runs: Mapping[str, AgentRun], records: Records) -> list[Br
             found += [
                 Breach("view", view.task_id, text, task.log) for text in check_view(view, task)
             ]
-    found += _runs(tasks, runs, records)
+    found += _runs(tasks, runs, records, lapsed)
     found += _keys(dump, tasks)
     found += _lists(dump, tasks)
     found += _looks(tasks, records)
@@ -153,7 +161,10 @@ def _looks(tasks: Mapping[str, Task], records: Records) -> Iterator[Breach]:
 
 
 def _runs(
-    tasks: Mapping[str, Task], runs: Mapping[str, AgentRun], records: Records
+    tasks: Mapping[str, Task],
+    runs: Mapping[str, AgentRun],
+    records: Records,
+    lapsed: Container[str],
 ) -> Iterator[Breach]:
     """Agents ran for tasks that exist; and when nothing was broken any more, once for each turn."""
     turns = defaultdict(list)
@@ -163,8 +174,10 @@ def _runs(
         if task is None or task.key != run.key:
             yield Breach("foreign", run.task_id, f"an agent ran for a task that is not: {run}")
     for send in records.sends:
-        ran = turns[send.key, send.turn]
-        if send.calm and len(ran) != (2 if send.text.startswith("again") else 1):
+        ran, due = turns[send.key, send.turn], 2 if send.text.startswith("again") else 1
+        if not send.calm or any(run.task_id in lapsed for run in ran):
+            continue
+        if len(ran) > due or (len(ran) < due and not send.cancelled):
             text = f"nothing was broken, and the agent ran {len(ran)} times: {ran}"
             yield Breach("runs", ran[0].task_id if ran else "", text)
 

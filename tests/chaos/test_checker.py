@@ -66,6 +66,7 @@ class History:
         self.cancels: list[Cancel] = []
         self.view = View(KEY, "1.0", 1, True, TASK, [Segment("", True, self.events())], True)
         self.listed = [TASK]
+        self.lapsed = set[str]()
 
     def events(self, first: int = 1) -> list[Event]:
         """What a reader is told from entry number `first` on."""
@@ -98,7 +99,7 @@ class History:
     def breaches(self) -> list[Breach]:
         records = Records([self.send], [self.view], self.cancels, listed=self.listed)
         records.looks = {TASK: [json.loads(self.fields["base"])] * 2}
-        return check(self.dump(), self.runs, records)
+        return check(self.dump(), self.runs, records, lapsed=self.lapsed)
 
     def kinds(self) -> set[str]:
         return {breach.kind for breach in self.breaches()}
@@ -363,6 +364,8 @@ def test_a_second_run_though_nothing_was_broken(history: History) -> None:
     assert history.breaches() == [], "while things break it may be"
     history.send.calm = True
     assert history.kinds() == {"runs"}
+    history.lapsed = {TASK}
+    assert history.breaches() == [], "its worker was too slow, and says so"
 
 
 @pytest.mark.parametrize(
