@@ -28,6 +28,7 @@ from switchroom.gateway.auth.load import load_gate
 from switchroom.gateway.body import headers_of
 from switchroom.gateway.card import CARD_PATH, KEYS_PATH, CardSource, load_card
 from switchroom.gateway.card_files import found_of
+from switchroom.gateway.connection import connection_of
 from switchroom.gateway.context import request_id
 from switchroom.gateway.dispatch import RequestHandler, as_fault
 from switchroom.gateway.endpoint import Endpoint
@@ -35,6 +36,7 @@ from switchroom.gateway.extended import load_extended
 from switchroom.gateway.extensions import AddedMethods, Answering
 from switchroom.gateway.handlers import DistributedHandler
 from switchroom.gateway.health import health_routes
+from switchroom.gateway.hygiene import hygienic
 from switchroom.gateway.jsonrpc import JsonRpc
 from switchroom.gateway.openapi import OPENAPI_PATH, encoded
 from switchroom.gateway.rest import Rest
@@ -109,6 +111,7 @@ def create_app(
         streams=streams,
         draining=draining,
         body_limit=settings.body_limit,
+        patience=settings.request_timeout.total_seconds(),
         error_table=settings.error_table,
         legacy_codes=settings.legacy_error_codes,
         added=added,
@@ -149,6 +152,7 @@ def create_app(
     app = _Gateway(
         rpc,
         rest,
+        settings,
         title="Switchroom",
         openapi_url=None,
         docs_url=None,
@@ -168,6 +172,7 @@ def create_app(
     app.state.draining = draining
     app.state.drain = drain
     app.state.streams = streams
+    app.state.connection = connection_of(settings)
     return app
 
 
@@ -251,13 +256,20 @@ class _Gateway(FastAPI):
     embedding program that adds middleware of its own gets all of it, and the route.
     """
 
-    def __init__(self, rpc: ASGIApp, rest: Rest, **options: Any) -> None:
+    def __init__(self, rpc: ASGIApp, rest: Rest, settings: Settings, **options: Any) -> None:
         super().__init__(**options)
         self._rpc = rpc
         self._rest = rest
+        self._outer = hygienic(self._answer, settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self.user_middleware:
+        if scope["type"] == "http":
+            await self._outer(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.user_middleware:
             await super().__call__(scope, receive, send)
         elif scope["path"] == "/" and scope["method"] == "POST":
             await self._rpc(scope, receive, send)

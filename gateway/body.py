@@ -5,6 +5,7 @@ Promises the checks in the order size, content type, JSON. A body is never quote
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from switchroom.protocol.errors import (
     MediaTypeNotSupported,
     ParseError,
     PayloadTooLarge,
+    RequestTimeout,
     VerbNotAllowed,
 )
 from switchroom.protocol.model import Json
@@ -47,10 +49,13 @@ class ClientLeft(Exception):
     """The client closed the connection before its request was complete."""
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, *, limit: int) -> bytes:
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, *, limit: int, within: float
+) -> bytes:
     """The body of a request of a JSON media type, or of none that is named.
 
-    Raises PayloadTooLarge beyond `limit` bytes, MediaTypeNotSupported, ClientLeft.
+    Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout after `within` seconds,
+    MediaTypeNotSupported, ClientLeft.
     """
     length = headers.get(b"content-length", b"")
     if length.isdigit() and (len(length) > 18 or int(length) > limit):
@@ -63,6 +68,14 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, *, limit: 
                 "supported": "application/json",
             },
         )
+    try:
+        async with asyncio.timeout(within):
+            return await _read(receive, limit)
+    except TimeoutError:
+        raise RequestTimeout("The request's body did not arrive in time") from None
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -123,6 +136,8 @@ def headers_of(fault: A2AError) -> list[tuple[bytes, bytes]]:
         if isinstance(fault, AuthenticationFailed) and challenge.startswith("Bearer "):
             challenge += ', error="invalid_token"'  # RFC 6750 §3.1
         headers.append((b"www-authenticate", challenge.encode("latin-1")))
+    if fault.http == 408:
+        headers.append(CLOSE)  # what is still on its way would be taken for the next request
     if fault.http in (429, 503):
         headers.append((b"retry-after", b"%d" % math.ceil(fault.retry_after or 1)))
     if isinstance(fault, VerbNotAllowed):

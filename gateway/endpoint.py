@@ -125,13 +125,14 @@ class Endpoint:
         streams: EventStreams,
         draining: asyncio.Event,
         body_limit: int,
+        patience: float,
         error_table: ErrorTable,
         legacy_codes: bool,
         added: RequestHandler,
         handler: RequestHandler | None = None,
     ) -> None:
-        """`body_limit` in bytes; `added` answers the methods of extensions. Without a `handler`
-        yet, calls are answered Unavailable.
+        """`body_limit` in bytes, `patience` for a body in seconds; `added` answers the methods of
+        extensions. Without a `handler` yet, calls are answered Unavailable.
         """
         self.handler = handler
         self.error_table: ErrorTable = error_table
@@ -144,6 +145,7 @@ class Endpoint:
         self._streams = streams
         self._draining = draining
         self._body_limit = body_limit
+        self._patience = patience
 
     async def serve(self, call: Call, send: Send) -> None:
         """Answer one call."""
@@ -177,7 +179,7 @@ class Endpoint:
 
     async def read(self, call: Call, headers: dict[bytes, bytes]) -> bytes:
         """The body of a call. Raises what `read_body` raises."""
-        return await read_body(headers, call.receive, limit=self._body_limit)
+        return await read_body(headers, call.receive, limit=self._body_limit, within=self._patience)
 
     async def ask(self, call: Call, params: Json | None, headers: dict[bytes, bytes]) -> Answer:
         """The handler's answer to a call whose row and wire are known; `params` are of the wire."""

@@ -14,7 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-__all__ = ["Ping", "health_routes"]
+__all__ = ["PROBES", "Ping", "health_routes"]
+
+PROBES = ("/livez", "/readyz")
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ def health_routes(*, ready: Ping, draining: asyncio.Event) -> list[Route]:
             return _unready("store")
         return JSONResponse({"status": "ok"}, headers=_HEADERS)
 
-    return [Route("/livez", livez), Route("/readyz", readyz)]
+    return [Route(path, probe) for path, probe in zip(PROBES, (livez, readyz), strict=True)]
 
 
 def _unready(reason: str) -> JSONResponse:

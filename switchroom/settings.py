@@ -73,6 +73,26 @@ def _listed(value: Any) -> Any:
     return value.split(",") if isinstance(value, str) else value
 
 
+def _hosts(value: Any) -> tuple[str, ...]:
+    hosts = tuple(host for part in _listed(value) if (host := str(part).strip().lower()))
+    for host in hosts:
+        if not re.fullmatch(r"(\*\.)?[a-z0-9_.-]+|\[[0-9a-f:.]+\]", host):
+            raise PydanticCustomError(
+                "hosts", "host names without a port, such as example.com or *.example.com"
+            )
+    return hosts
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    origins = tuple(origin for part in _listed(value) if (origin := str(part).strip()))
+    for origin in origins:
+        if origin != "*" and not re.fullmatch(r"https?://[A-Za-z0-9_.\[\]:-]+", origin):
+            raise PydanticCustomError(
+                "origins", "origins without a path, such as https://app.example.com, or *"
+            )
+    return origins
+
+
 def _list_of_seconds(value: Any) -> tuple[timedelta, ...]:
     return tuple(_seconds(part) for part in _listed(value))
 
@@ -377,6 +397,28 @@ class Settings(BaseModel):
     """Port the gateway binds; the variable `PORT` is honoured too. 0 picks a free one."""
     body_limit: Count = 10 * 1024 * 1024
     """Largest request body; beyond it 413."""
+    header_limit: Count = 64 * 1024
+    """Bytes of a request's headers, about; beyond them 431."""
+    request_timeout: Seconds = timedelta(seconds=30)
+    """How long a client may take to send its headers, and again to send its body; then 408. Short:
+    large messages over slow lines fail.
+    """
+    connections: CountOrNone = 10_000
+    """Connections of one gateway; beyond them 503; 0 is no limit. A stream holds one, so keep it
+    below the open files that the system allows.
+    """
+    hosts: Annotated[tuple[str, ...], BeforeValidator(_hosts)] = ()
+    """Host names that requests may be for, comma-separated, `*.example.com` for all below; none
+    takes all. Probes are answered whatever they ask for.
+    """
+    cors_origins: Annotated[tuple[str, ...], BeforeValidator(_origins)] = ()
+    """Origins whose pages may call, such as https://app.example.com, comma-separated, or `*`; none
+    by default.
+    """
+    hsts: SecondsOrNone = timedelta(0)
+    """How long browsers are to insist on https for this host; 0 says nothing about it. Where some
+    clients must use http, they are shut out this long.
+    """
     protocol_versions: Annotated[tuple[str, ...], BeforeValidator(_versions)] = ("0.3", "1.0")
     """The versions of A2A that are spoken, comma-separated; `1.0` alone refuses clients of 0.3."""
     lenient_version: bool = False

@@ -23,6 +23,7 @@ __all__ = [
     "ErrorTable",
     "ExtendedAgentCardNotConfigured",
     "ExtensionSupportRequired",
+    "HeadersTooLarge",
     "InternalError",
     "InvalidAgentResponse",
     "InvalidParams",
@@ -36,6 +37,7 @@ __all__ = [
     "ProtocolError",
     "PushNotificationNotSupported",
     "RateLimited",
+    "RequestTimeout",
     "TaskNotCancelable",
     "TaskNotFound",
     "Unauthenticated",
@@ -146,6 +148,20 @@ class PayloadTooLarge(InvalidRequest):
 
     http, reason, edge = 413, "PAYLOAD_TOO_LARGE", True
     message = "The request body is too large"
+
+
+class HeadersTooLarge(InvalidRequest):
+    """The headers are larger than the server takes. Always HTTP 431."""
+
+    http, status, reason, edge = 431, "RESOURCE_EXHAUSTED", "HEADERS_TOO_LARGE", True
+    message = "The request's headers are too large"
+
+
+class RequestTimeout(InvalidRequest):
+    """The client took too long to send its request. Always HTTP 408."""
+
+    http, status, reason, edge = 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", True
+    message = "The request did not arrive in time"
 
 
 class MethodNotFound(ProtocolError):
@@ -311,6 +327,8 @@ ERRORS: tuple[type[A2AError], ...] = (
     ParseError,
     InvalidRequest,
     PayloadTooLarge,
+    HeadersTooLarge,
+    RequestTimeout,
     MethodNotFound,
     MethodNotImplemented,
     VerbNotAllowed,

@@ -14,6 +14,8 @@ TABLE = """
 ParseError                      -32700  400  INVALID_ARGUMENT     INVALID_REQUEST
 InvalidRequest                  -32600  400  INVALID_ARGUMENT     INVALID_REQUEST
 PayloadTooLarge                 -32600  413  INVALID_ARGUMENT     PAYLOAD_TOO_LARGE
+HeadersTooLarge                 -32600  431  RESOURCE_EXHAUSTED   HEADERS_TOO_LARGE
+RequestTimeout                  -32600  408  DEADLINE_EXCEEDED    REQUEST_TIMEOUT
 MethodNotFound                  -32601  404  NOT_FOUND            METHOD_NOT_FOUND
 MethodNotImplemented            -32601  501  UNIMPLEMENTED        METHOD_NOT_IMPLEMENTED
 VerbNotAllowed                  -32601  405  UNIMPLEMENTED        VERB_NOT_ALLOWED
@@ -63,7 +65,7 @@ def test_the_table_of_1_0_0() -> None:
 
 def test_what_keeps_its_http_status_over_json_rpc() -> None:
     edge = {error.http for error in ERRORS if error.edge}
-    assert edge == {401, 403, 405, 413, 415, 429, 503}
+    assert edge == {401, 403, 405, 408, 413, 415, 429, 431, 503}
     assert not {error.http for error in ERRORS if not error.edge} & edge
 
 
