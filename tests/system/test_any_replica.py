@@ -45,57 +45,6 @@ async def test_who_comes_back_with_its_position_gets_exactly_what_it_missed(
     assert len({event.id for event in seen + missed}) == len(seen + missed)
 
 
-async def test_each_position_of_a_stream_is_good_at_the_other_gateway(
-    one: Rpc, other: Rpc, gates: Gates, gate: str
-) -> None:
-    gates.open(gate)
-    params = {"message": message(f"gate {gate} 3")}
-    whole = await one.whole_stream("SendStreamingMessage", params)
-    subscribed = {"id": whole[0].task_id}
-    for at, event in enumerate(whole[:-1]):
-        rest = await other.whole_stream("SubscribeToTask", subscribed, Last_Event_ID=event.id)
-        assert rest == whole[at + 1 :]
-    # With nothing left to send it is over, as it is without a position.
-    last = whole[-1].id
-    assert await other.error("SubscribeToTask", subscribed, Last_Event_ID=last) == -32004
-    assert await other.error("SubscribeToTask", subscribed) == -32004
-
-
-async def test_who_leaves_after_every_event_misses_none(
-    one: Rpc, other: Rpc, gates: Gates, gate: str
-) -> None:
-    task_id, seen = await begun(one, f"gate {gate} 20")
-    for number in range(100):
-        headers = {"Last_Event_ID": seen[-1].id}
-        client = (one, other)[number % 2]
-        async with client.stream("SubscribeToTask", {"id": task_id}, **headers) as events:
-            seen.append(await anext(events))
-        if seen[-1].text == "10 ":
-            gates.open(gate)
-        if seen[-1].state == "COMPLETED":
-            break
-    texts = [event.text for event in seen if event.text]
-    assert texts == [f"{number} " for number in range(40)]
-    assert seen[-1].state == "COMPLETED"
-
-
-@pytest.mark.parametrize("position", [None, "1.0000", "99999.abc", "x", "-1", "é".encode()])
-async def test_who_comes_back_without_a_good_position_gets_the_task_first(
-    position: Any, one: Rpc, other: Rpc, gates: Gates, gate: str
-) -> None:
-    task_id, _ = await begun(one, f"gate {gate} 3")
-    headers = {} if position is None else {"Last_Event_ID": position}
-    async with other.stream("SubscribeToTask", {"id": task_id}, **headers) as events:
-        first = await anext(events)
-        assert first.kind == "task"
-        assert answer_of(first.data["task"]) == "0 1 2 "
-        gates.open(gate)
-        rest = [event async for event in events]
-    assert [event.text for event in rest if event.text] == ["3 ", "4 ", "5 "]
-    assert "task" not in [event.kind for event in rest]
-    assert rest[-1].state == "COMPLETED"
-
-
 async def test_a_connection_that_breaks_costs_nothing(
     proxy: Proxy, gates: Gates, gate: str
 ) -> None:
