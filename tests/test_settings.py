@@ -124,6 +124,18 @@ def test_port_is_honoured_and_kubernetes_service_variables_are_not(
         ("SWITCHROOM_REDIS_URL", "redis://h:0", "a URL such as redis://127.0.0.1:6379"),
         ("SWITCHROOM_QUEUE_URL", "unix:///a\nb", "a URL such as redis://127.0.0.1:6379"),
         ("SWITCHROOM_QUEUE_URL", "unix://", "a URL such as redis://127.0.0.1:6379"),
+        ("SWITCHROOM_REDIS_URL", "sentinel://h/m", "redis+sentinel://HOST:PORT,HOST:PORT/MASTER"),
+        ("SWITCHROOM_REDIS_URL", "redis+sentinel:///m", "addresses of the Sentinels between"),
+        ("SWITCHROOM_REDIS_URL", "redis+sentinel://h:1,/m", "addresses of the Sentinels between"),
+        ("SWITCHROOM_REDIS_URL", "redis+sentinel://h:0/m", "addresses of the Sentinels between"),
+        ("SWITCHROOM_REDIS_URL", "redis+sentinel://h:70000/m", "addresses of the Sentinels"),
+        ("SWITCHROOM_REDIS_URL", "redis+sentinel://h;i/m", "addresses of the Sentinels between"),
+        ("SWITCHROOM_REDIS_URL", "redis+sentinel://::1:2/m", "addresses of the Sentinels between"),
+        ("SWITCHROOM_REDIS_URL", "redis+sentinel://h:1,i:2", "with the name that the Sentinels"),
+        ("SWITCHROOM_QUEUE_URL", "redis+sentinel://h:1/", "with the name that the Sentinels"),
+        ("SWITCHROOM_QUEUE_URL", "rediss+sentinel://h/a b", "with the name that the Sentinels"),
+        ("SWITCHROOM_QUEUE_URL", "redis+sentinel://h/m/prod", "the number of a database"),
+        ("SWITCHROOM_QUEUE_URL", "redis+sentinel://h/m/1/2", "the number of a database"),
         ("PORT", "http", "a valid integer"),
         ("PORT", "70000", "less than or equal to 65535"),
     ],
@@ -144,6 +156,10 @@ def test_a_password_is_never_shown(password: str) -> None:
     settings = Settings(redis_url="redis://:secret@host", queue_url="redis://:secret@host")
     assert "secret" not in repr(settings)
     assert without_password("unix:///run/redis?password=secret") == "unix:///run/redis"
+    assert "cr" not in refusal(SWITCHROOM_QUEUE_URL=f"redis+sentinel://user:{password}@h")
+    for options in ("", "?a=1", f"?sentinel_password={password}"):
+        url = f"redis+sentinel://user:{password}@h:1,i/m{options}"
+        assert "cr" not in without_password(url)
 
 
 def test_a_key_that_was_given_instead_of_its_file_is_never_shown() -> None:
@@ -285,6 +301,9 @@ def test_a_public_url_may_have_a_port_a_path_and_an_address(url: str) -> None:
         "redis://my_redis/",
         "unix:///path with/spaces?db=1",
         "fake://any thing",
+        "redis+sentinel://h/my-master",
+        "redis+sentinel://user:p%40ss@h:26379,i,[::1]:26380,[2001:db8::1]/my.master_1/2?sentinel_username=x",
+        "REDISS+Sentinel://:secret@10.0.0.1:1/m/",
     ],
 )
 def test_redis_may_be_reached_in_many_ways(url: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from redis.asyncio import Redis
+from redis.asyncio.connection import SSLConnection
 from redis.exceptions import ConnectionError
 
 from switchroom.store.commit import Clock, GroupCommit, StoreUnavailable
@@ -73,6 +74,17 @@ class TestWhereItLeads:
     async def test_the_address_names_master_and_sentinels_and_no_password(self) -> None:
         url = "redis+sentinel://user:secret@one:1,two/mymaster/3?sentinel_password=secret"
         assert address(connect(url, timeout=PATIENT)) == "mymaster by Sentinel at one:1, two:26379"
+
+    async def test_tls_is_for_the_sentinels_too(self) -> None:
+        url = "rediss+sentinel://h/mymaster?ssl_ca_certs=ca.pem&sentinel_username=me"
+        pool = connect(url, timeout=PATIENT).connection_pool
+        assert isinstance(pool, MasterPool)
+        (asked,) = pool.sentinels._clients
+        for one in (pool, asked.connection_pool):
+            assert issubclass(one.connection_class, SSLConnection)
+            assert one.connection_kwargs["ssl_ca_certs"] == "ca.pem"
+        assert asked.connection_pool.connection_kwargs["username"] == "me"
+        assert "username" not in pool.connection_kwargs
 
     async def test_what_the_url_says_is_for_the_master(self, watched: Watched) -> None:
         with watched.master.client() as admin:
