@@ -21,6 +21,7 @@ __all__ = ["FAULTS", "Nemesis"]
 _STOPPED = (0.3, 4.5)
 _OVERSLEPT = (2.2, 3.7)
 _HELD = (0.3, 4.0)
+_DELAY = (0.02, 0.5)
 _AWAY = (0.0, 2.5)
 _PAUSED = (0.2, 2.5)
 
@@ -31,6 +32,8 @@ FAULTS = {
     "term": 4,
     "cut": 4,
     "hold": 4,
+    "strand": 2,
+    "slow": 1,
     "redis-restart": 1,
     "redis-kill": 1,
     "redis-pause": 1,
@@ -139,6 +142,14 @@ class Nemesis:
         if self._dice.random() < 0.5:
             slot.link.cut()
         slot.link.release()
+
+    async def _strand(self, slot: Slot) -> None:
+        slot.link.strand()
+
+    async def _slow(self, slot: Slot) -> None:
+        slot.link.delay = self._dice.uniform(*_DELAY)
+        await asyncio.sleep(self._dice.uniform(*_HELD))
+        slot.link.delay = 0.0
 
     # -- Redis
 
