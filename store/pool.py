@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import contextlib
 import os
+import ssl
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool
@@ -70,6 +71,8 @@ def last_words(error: BaseException) -> str:
     if isinstance(error, (TimeoutError, builtins.TimeoutError)):
         return "timed out"
     cause = error.__cause__ or error.__context__
+    if isinstance(cause, ssl.SSLError):  # its number is none of the system's
+        return getattr(cause, "verify_message", "") or cause.reason or sentence(cause)
     if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
         return os.strerror(cause.errno)
     return sentence(error).rpartition(". ")[2]

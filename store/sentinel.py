@@ -154,6 +154,9 @@ class MasterConnection(Connection):
         await self.send_command("HELLO", check_health=False)
         try:
             said = await self.read_response()
+        except AuthenticationError:
+            # In the words of every other command: those of this one are of protocol versions.
+            raise AuthenticationError("Authentication required.") from None
         except ResponseError:
             return  # forbidden: then the Sentinels must be trusted
         pairs = said if isinstance(said, Mapping) else dict(zip(said[::2], said[1::2], strict=True))

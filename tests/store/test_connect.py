@@ -276,6 +276,11 @@ class TestCheckServer:
                 said = await refusal(redis)
         assert said.startswith(f"Redis at {url.removeprefix('redis://')} does not answer ")
 
+    async def test_one_that_does_not_speak_tls_is_named(self) -> None:
+        async with answers(b"-ERR unknown command\r\n") as url:
+            async with connect(url.replace("redis:", "rediss:"), timeout=SHORT) as redis:
+                assert "does not answer (WRONG_VERSION_NUMBER)" in await refusal(redis)
+
     @pytest.mark.requires("redis-server")
     @pytest.mark.parametrize("options", ["db=99", "client_name=a%20b"])
     async def test_a_real_server_that_refuses_the_connection_is_named(

@@ -171,6 +171,15 @@ class TestWhatIsSaid:
         assert "does not answer (Connection refused)" in said
         assert "failover" in said
 
+    async def test_when_the_master_wants_a_password(self, watched: Watched) -> None:
+        with watched.master.client() as admin:
+            admin.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
+            try:
+                said = await refusal(watched.url)
+            finally:
+                admin.execute_command("ACL", "SETUSER", "default", "nopass")
+        assert said.endswith("refuses the user or password of its URL (Authentication required).")
+
     async def test_when_the_master_is_none_any_more(
         self, watched: Watched, monkeypatch: pytest.MonkeyPatch
     ) -> None:
