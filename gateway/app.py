@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from switchroom.gateway.access import load_policy
+from switchroom.gateway.audit import load_audit
 from switchroom.gateway.auth.gate import Gate
 from switchroom.gateway.auth.load import load_gate
 from switchroom.gateway.body import headers_of
@@ -88,6 +89,7 @@ def create_app(
     elif isinstance(card, AgentCard):
         card = CardSource(found_of(card, card.name), settings, schemes=gate.schemes)
     extended = load_extended(settings, card)
+    audit = load_audit(settings)
     draining = asyncio.Event()
     streams = EventStreams(heartbeat=settings.heartbeat.total_seconds())
     make: _Make | None = None
@@ -107,6 +109,7 @@ def create_app(
     endpoint = Endpoint(
         card=card.card,
         gate=gate,
+        audit=audit,
         address=card.address,
         streams=streams,
         draining=draining,
@@ -132,6 +135,7 @@ def create_app(
                 if make:
                     endpoint.handler = make(kept, settings)
                     opened.callback(setattr, endpoint, "handler", None)
+            opened.enter_context(audit.running())
             await opened.enter_async_context(gate.running(kept))
             if running := getattr(endpoint.handler, "running", None):
                 await opened.enter_async_context(running())

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
 from switchroom.gateway.address import Address
+from switchroom.gateway.audit import Audit
 from switchroom.gateway.auth.caller import ANYBODY, Request
 from switchroom.gateway.auth.gate import Gate
 from switchroom.gateway.body import CLOSE, ClientLeft, read_body
@@ -52,7 +53,7 @@ class Call(ABC):
     It lives as long as its stream does, so it holds neither body nor params.
     """
 
-    __slots__ = ("caller", "extensions", "notes", "receive", "request_id", "row", "scope")
+    __slots__ = ("caller", "ended", "extensions", "notes", "receive", "request_id", "row", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -61,7 +62,11 @@ class Call(ABC):
         self.request_id = ""
         self.caller = ANYBODY
         self.notes = Notes()
+        self.ended: A2AError | None = None
         self.extensions: tuple[str, ...] = ()
+
+    binding: ClassVar[str]
+    """What the card calls the way it is made (§4.4.6)."""
 
     @property
     @abstractmethod
@@ -97,7 +102,7 @@ class Call(ABC):
     def fault(self, error: BaseException) -> A2AError:
         """The error that the client may see, in the words of its version."""
         name = self.row.name if self.row is not None else ""
-        fault = as_fault(error, method=name, request_id=self.request_id)
+        fault = self.ended = as_fault(error, method=name, request_id=self.request_id)
         return fault if self.row is None else self.wire.fault(self.row, fault)
 
     @property
@@ -121,6 +126,7 @@ class Endpoint:
         *,
         card: AgentCard,
         gate: Gate,
+        audit: Audit,
         address: Address,
         streams: EventStreams,
         draining: asyncio.Event,
@@ -139,6 +145,7 @@ class Endpoint:
         self.legacy_codes = legacy_codes
         self._card = card
         self._gate = gate
+        self._audit = audit
         self._address = address
         self._added = added
         self._extensions = frozenset(e.uri for e in card.capabilities.extensions)
@@ -152,6 +159,7 @@ class Endpoint:
         try:
             answer = await call.answer()
             if isinstance(answer, AsyncIterator):
+                self._note(call)
                 await self._stream(answer, call, send)
                 return
             status, headers, body = call.success(answer)
@@ -165,11 +173,25 @@ class Endpoint:
                 raise
             # Not this request, but something the handler waited for, was cancelled.
             status, headers, body = call.refusal(error)
+        self._note(call)
         headers.append((b"content-length", b"%d" % len(body)))
         if self._draining.is_set():
             headers.append(CLOSE)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    def _note(self, call: Call) -> None:
+        peer = call.scope.get("client")
+        self._audit.note(
+            method=call.row,
+            caller=call.caller,
+            peer=peer[0] if peer else "",
+            request_id=call.request_id,
+            binding=call.binding,
+            version=call.wire.version,
+            task_id=call.notes.task_id,
+            fault=call.ended,
+        )
 
     async def admit(self, call: Call, headers: dict[bytes, bytes]) -> None:
         """Find out who calls. Raises what `Gate.caller` raises."""

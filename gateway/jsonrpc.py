@@ -59,6 +59,7 @@ class JsonRpc:
 class _Call(Call):
     __slots__ = ("_rpc", "id", "wire")
 
+    binding = "JSONRPC"
     wire: NamedWire
 
     def __init__(self, rpc: JsonRpc, scope: Scope, receive: Receive) -> None:

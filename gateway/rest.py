@@ -88,6 +88,7 @@ class Rest(BaseRoute):
 class _Call(Call):
     __slots__ = ("_found", "_rest", "wire")
 
+    binding = "HTTP+JSON"
     wire: PathWire
 
     def __init__(self, rest: Rest, found: Found, scope: Scope, receive: Receive) -> None:

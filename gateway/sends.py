@@ -123,6 +123,7 @@ class Sends:
         follows_up = bool(request.message.task_id)
         if self._pressure.level >= 1:
             await self._shed(claim, context, follows_up=follows_up)
+        context.notes.task_id = request.message.task_id
         task_id = request.message.task_id or str(uuid.uuid4())
         stream = method == "SendStreamingMessage"
         ticket = self._limits.for_send(context, task_id, stream=stream)

@@ -419,6 +419,10 @@ class Settings(BaseModel):
     """How long browsers are to insist on https for this host; 0 says nothing about it. Where some
     clients must use http, they are shut out this long.
     """
+    audit_log: str | None = None
+    """File for a JSON line per call that changes something and per refusal; `-` is stdout. None:
+    nobody can tell afterwards who did what.
+    """
     protocol_versions: Annotated[tuple[str, ...], BeforeValidator(_versions)] = ("0.3", "1.0")
     """The versions of A2A that are spoken, comma-separated; `1.0` alone refuses clients of 0.3."""
     lenient_version: bool = False
