@@ -153,4 +153,4 @@ def _tell_news(before: KeyRing | None, ring: KeyRing) -> None:
     if not ring.keys:
         _log.warning("There is no API key yet: `switchroom keys create NAME` makes one")
     elif before is not None:
-        _log.info("There are %d API keys now", len(ring.keys))
+        _log.info("API keys known now: %d", len(ring.keys))

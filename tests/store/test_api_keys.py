@@ -166,6 +166,14 @@ class TestInRedis:
         assert len(after.keys) == 2
         assert after.keys[first.id] is before.keys[first.id]
 
+    async def test_one_key_in_the_place_of_another_is_seen(self, store: Store) -> None:
+        one, other = key(), key()
+        await store.api_keys.add(one)
+        await store.api_keys.read()
+        await store.api_keys.revoke(one.id)
+        await store.api_keys.add(other)
+        assert (await store.api_keys.read()).keys == {other.id: other}
+
     async def test_what_a_hand_has_changed_is_seen(self, store: Store) -> None:
         one, other = key(), key()
         await store.api_keys.add(one)
