@@ -234,7 +234,8 @@ class Endpoint:
     async def _stream(self, source: AsyncIterator[Event], call: Call, send: Send) -> None:
         assert call.row is not None
         await self._streams.serve(
-            call.wire.stream(call.row, source),
+            source,
+            events=call.wire.events(call.row),
             before=call.before,
             after=call.after,
             error=lambda error: call.failure(error)[2],

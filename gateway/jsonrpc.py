@@ -17,7 +17,7 @@ from switchroom.gateway.context import UNSAID, negotiate
 from switchroom.gateway.dispatch import Answer, Result
 from switchroom.gateway.endpoint import Call, Endpoint, Reply
 from switchroom.gateway.sse import SSE_HEADERS
-from switchroom.gateway.v03.wire import JsonRpcWire
+from switchroom.gateway.v03.jsonrpc import JsonRpcWire
 from switchroom.gateway.wire import CoreWire, NamedWire
 from switchroom.protocol.errors import InvalidParams, InvalidRequest
 from switchroom.protocol.methods import METHODS, Method

@@ -18,7 +18,7 @@ from switchroom.gateway.dispatch import Answer, Result
 from switchroom.gateway.endpoint import Call, Endpoint, Reply
 from switchroom.gateway.query import queried
 from switchroom.gateway.routes import Found, Route, Routes
-from switchroom.gateway.v03.wire import RestWire
+from switchroom.gateway.v03.rest import RestWire
 from switchroom.gateway.wire import CoreRestWire, PathWire
 from switchroom.protocol.errors import InvalidParams, VerbNotAllowed
 from switchroom.protocol.methods import METHODS, Method

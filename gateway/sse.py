@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Callable
 
 from starlette.types import Receive, Send
 
-from switchroom.gateway.dispatch import Event, close, encode_event
+from switchroom.gateway.dispatch import Event, StreamItem, close, encode_event
+from switchroom.gateway.wire import Events
 
 __all__ = ["SSE_HEADERS", "EventStreams"]
 
@@ -67,6 +68,7 @@ class EventStreams:
         self,
         source: AsyncIterator[Event],
         *,
+        events: Events,
         before: bytes,
         after: bytes,
         error: Callable[[BaseException], bytes],
@@ -76,8 +78,9 @@ class EventStreams:
     ) -> None:
         """Answer with what `source` yields, until it ends, fails, is told to, or the client goes.
 
-        Each event's JSON stands between `before` and `after`. A failure before the answer has
-        begun is raised; later it becomes one last event, the JSON that `error` makes of it.
+        Each event's JSON, as `events` says it, stands between `before` and `after`. A failure
+        before the answer has begun is raised; later it becomes one last event, the JSON that
+        `error` makes of it.
         """
         stream = _Stream(self._heartbeat, self.patience, headers, receive, send)
         self._open.add(stream)
@@ -86,9 +89,12 @@ class EventStreams:
         watcher = asyncio.create_task(stream.watch())
         failure: BaseException | None = None
         try:
-            async for item in source:
-                if not await stream.relay(_frame(item, before, after)):
+            async for event in source:
+                if not await stream.relay(_frame(encode_event(event), events, before, after)):
                     break
+            else:
+                if (last := events.last()) is not None:
+                    await stream.relay(_frame(last, events, before, after))
         except Exception as raised:
             if not stream.started:
                 raise
@@ -237,14 +243,13 @@ class _Stream:
         return self._heartbeat
 
 
-def _frame(item: Event, before: bytes, after: bytes) -> bytes:
-    encoded = encode_event(item)
-    if not encoded.data:
+def _frame(item: StreamItem, events: Events, before: bytes, after: bytes) -> bytes:
+    if not item.data:
         return _BEAT
-    data = before + _one_line(encoded.data) + after
+    data = before + _one_line(events.say(item)) + after
     # A broken id is left out: no position is better than a wrong one.
-    if encoded.id and encoded.id.isprintable():
-        return b"id: " + encoded.id.encode() + b"\ndata: " + data + b"\n\n"
+    if item.id and item.id.isprintable():
+        return b"id: " + item.id.encode() + b"\ndata: " + data + b"\n\n"
     return b"data: " + data + b"\n\n"
 
 

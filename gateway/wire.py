@@ -6,17 +6,41 @@ wire has no state but what it may forget.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from pydantic_core import to_json
 
-from switchroom.gateway.dispatch import Event, Result, encode_result, find
+from switchroom.gateway.dispatch import Result, StreamItem, encode_result, find
 from switchroom.protocol.errors import A2AError
 from switchroom.protocol.methods import METHODS, Method
 from switchroom.protocol.model import Json
 
-__all__ = ["CoreRestWire", "CoreWire", "NamedWire", "PathWire", "Wire"]
+__all__ = ["AS_IT_IS", "CoreRestWire", "CoreWire", "Events", "NamedWire", "PathWire", "Wire"]
+
+
+class Events(Protocol):
+    """How the events of one stream are said; it is told each of them, in order."""
+
+    def say(self, item: StreamItem) -> bytes:
+        """The JSON of an event, which is not empty."""
+        ...
+
+    def last(self) -> StreamItem | None:
+        """An event that a stream which has come to its end lacks in this version."""
+        ...
+
+
+class _AsItIs:
+    def say(self, item: StreamItem) -> bytes:
+        return item.data
+
+    def last(self) -> StreamItem | None:
+        return None
+
+
+AS_IT_IS: Events = _AsItIs()
+"""Events that are said as they are."""
 
 
 class Wire(Protocol):
@@ -35,8 +59,8 @@ class Wire(Protocol):
         """The JSON of a result."""
         ...
 
-    def stream(self, method: Method, source: AsyncIterator[Event]) -> AsyncIterator[Event]:
-        """The events of a stream. Whoever closes it closes `source`."""
+    def events(self, method: Method) -> Events:
+        """How the events of a stream of this method are said."""
         ...
 
     def fault(self, method: Method, error: A2AError) -> A2AError:
@@ -91,8 +115,8 @@ class CoreWire:
     def result(self, method: Method, result: Result) -> bytes:
         return encode_result(result)
 
-    def stream(self, method: Method, source: AsyncIterator[Event]) -> AsyncIterator[Event]:
-        return source
+    def events(self, method: Method) -> Events:
+        return AS_IT_IS
 
     def fault(self, method: Method, error: A2AError) -> A2AError:
         return error

@@ -113,6 +113,12 @@ class TaskQueryParams(TaskIdParams):
 
     history_length: Count = 0
 
+    def core(self) -> Json:
+        core: Json = {"id": self.id}
+        if self.history_length:
+            core["historyLength"] = self.history_length
+        return core
+
 
 class ConfigParams(Model):
     """`tasks/pushNotificationConfig/set`."""

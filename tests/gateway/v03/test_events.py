@@ -5,15 +5,20 @@ from __future__ import annotations
 import pytest
 
 from switchroom.gateway.dispatch import StreamItem
-from switchroom.gateway.v03 import wire as module
-from switchroom.gateway.v03.wire import JsonRpcWire, RestWire
+from switchroom.gateway.v03.jsonrpc import JsonRpcWire
+from switchroom.gateway.v03.rest import RestWire
+from switchroom.gateway.v03.wire import V03Wire
 from switchroom.protocol.event import decode, encode
 from switchroom.protocol.methods import METHODS, Method
 from switchroom.protocol.model import Json, TaskState
 
 STREAM, SUBSCRIBE = METHODS["SendStreamingMessage"], METHODS["SubscribeToTask"]
 TERMINAL = {"COMPLETED", "FAILED", "CANCELED", "REJECTED"}
-Wire = JsonRpcWire | RestWire
+
+
+def say(wire: V03Wire, method: Method, item: StreamItem) -> bytes:
+    """What a stream that begins here says of an event."""
+    return wire.events(method).say(item)
 
 
 def status(state: str) -> StreamItem:
@@ -27,9 +32,9 @@ def chunk(text: str) -> StreamItem:
     return StreamItem(encode({"artifactUpdate": update}), "8.abc")
 
 
-def task(text: str) -> StreamItem:
+def task(text: str, state: str = "WORKING") -> StreamItem:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
-    whole = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}
+    whole = {"id": "t", "contextId": "c", "status": {"state": f"TASK_STATE_{state}"}}
     return StreamItem(encode({"task": {**whole, "history": [message]}}), "8.abc")
 
 
@@ -37,13 +42,13 @@ def task(text: str) -> StreamItem:
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     """The events that were translated, in order."""
     seen: list[Json] = []
-    translate = module._Wire._event
+    translate = V03Wire._event
 
-    def watched(wire: module._Wire, method: Method, event: Json) -> Json:
+    def watched(wire: V03Wire, method: Method, event: Json) -> Json:
         seen.append(event)
         return translate(wire, method, event)
 
-    monkeypatch.setattr(module._Wire, "_event", watched)
+    monkeypatch.setattr(V03Wire, "_event", watched)
     return seen
 
 
@@ -58,46 +63,74 @@ def test_final_says_that_the_stream_ends_here(state: str) -> None:
             (SUBSCRIBE, TERMINAL),
             (STREAM, {*TERMINAL, "INPUT_REQUIRED"}),
         ):
-            said = decode(wire.event(method, status(state)).data)
+            said = decode(say(wire, method, status(state)))
             update = said.get("statusUpdate", said)
             assert update["final"] is (state in last)
 
 
-def test_an_item_keeps_its_position_and_an_empty_one_stays_empty() -> None:
-    wire = JsonRpcWire()
-    assert wire.event(STREAM, chunk("x")).id == "8.abc"
-    assert wire.event(STREAM, StreamItem(b"", "9.abc")) == StreamItem(b"", "9.abc")
-
-
 @pytest.mark.parametrize("wire", [JsonRpcWire(), RestWire()])
-def test_an_event_is_translated_once_however_many_read_it(
-    wire: Wire, translated: list[Json]
+@pytest.mark.parametrize(
+    ("method", "state", "closes"),
+    [
+        (STREAM, "COMPLETED", True),
+        (STREAM, "INPUT_REQUIRED", True),
+        (SUBSCRIBE, "INPUT_REQUIRED", False),
+        (STREAM, "WORKING", False),
+    ],
+)
+def test_a_stream_that_ends_with_a_task_says_its_status_once_more(
+    wire: V03Wire, method: Method, state: str, closes: bool
 ) -> None:
+    for before in ([], [chunk("a")]):
+        events = wire.events(method)
+        assert events.last() is None
+        for item in before:
+            events.say(item)
+        events.say(task("hi", state))
+        last = events.last()
+        assert (last is not None) is closes
+        if last is not None:
+            said = decode(events.say(last))
+            assert said.get("statusUpdate", said)["final"] is True
+            assert last.id == "8.abc"
+            assert events.last() is None
+    for known in (False, True):  # whether another stream has had the event before
+        events = wire.events(method)
+        events.say(task("hi", state))
+        events.say(chunk("after"))
+        assert events.last() is None, f"it did not end with the Task ({known=})"
+
+
+@pytest.mark.parametrize("make", [JsonRpcWire, RestWire])
+def test_an_event_is_translated_once_however_many_read_it(
+    make: type[JsonRpcWire | RestWire], translated: list[Json]
+) -> None:
+    wire = make()
     events = [chunk("a"), status("WORKING"), chunk("b"), status("COMPLETED")]
-    said = [wire.event(STREAM, event) for event in events]
+    said = [say(wire, STREAM, event) for event in events]
     for _ in range(3):
-        assert [wire.event(SUBSCRIBE, event) for event in events] == said
+        assert [say(wire, SUBSCRIBE, event) for event in events] == said
     assert len(translated) == 4
 
 
 def test_what_is_of_one_client_only_is_not_kept(translated: list[Json]) -> None:
     """A Task may stand at the position of an event, and holds as much history as was asked for."""
     wire = JsonRpcWire()
-    first = wire.event(STREAM, chunk("a"))
+    first = say(wire, STREAM, chunk("a"))
     for text in ("short", "long"):
-        history = decode(wire.event(STREAM, task(text)).data)["history"]
+        history = decode(say(wire, STREAM, task(text)))["history"]
         assert history[0]["parts"] == [{"kind": "text", "text": text}]
-    wire.event(STREAM, task("long"))
+    say(wire, STREAM, task("long"))
     assert len(translated) == 4
-    assert wire.event(STREAM, chunk("a")) == first
+    assert say(wire, STREAM, chunk("a")) == first
 
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes(translated: list[Json]) -> None:
     wire = JsonRpcWire()
     large = [chunk(f"{number}" * 500_000) for number in range(9)]
     for event in large:
-        wire.event(STREAM, event)
-    wire.event(STREAM, large[8])
+        say(wire, STREAM, event)
+    say(wire, STREAM, large[8])
     assert len(translated) == 9
-    wire.event(STREAM, large[0])
+    say(wire, STREAM, large[0])
     assert len(translated) == 10

@@ -14,7 +14,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchroom.gateway.v03.wire import JsonRpcWire, RestWire
+from switchroom.gateway.v03.jsonrpc import JsonRpcWire
+from switchroom.gateway.v03.rest import RestWire
 from switchroom.protocol.errors import (
     InvalidParams,
     MethodNotFound,

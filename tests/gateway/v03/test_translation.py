@@ -12,7 +12,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from hypothesis import given
 
 from switchroom.gateway.dispatch import StreamItem
-from switchroom.gateway.v03.wire import JsonRpcWire, RestWire
+from switchroom.gateway.v03.jsonrpc import JsonRpcWire
+from switchroom.gateway.v03.rest import RestWire
 from switchroom.protocol.event import decode, encode
 from switchroom.protocol.methods import METHODS
 from switchroom.protocol.model import Json
@@ -28,7 +29,7 @@ MODELS = {
 
 
 def said(wire: JsonRpcWire | RestWire, event: Json) -> Json:
-    return decode(wire.event(STREAM, StreamItem(encode(event))).data)
+    return decode(wire.events(STREAM).say(StreamItem(encode(event))))
 
 
 def plain(value: Any) -> Any:
