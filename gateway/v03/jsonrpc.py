@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from switchroom.gateway.context import SUPPORTED_VERSIONS
 from switchroom.gateway.v03 import objects
+from switchroom.gateway.v03.events import Chunk
 from switchroom.gateway.v03.params import (
     ConfigIdParams,
     ConfigParams,
@@ -28,6 +29,8 @@ __all__ = ["JsonRpcWire"]
 
 # What one chapter of the specification calls it.
 _ALIASES = {"agent/authenticatedExtendedCard": METHODS["GetExtendedAgentCard"]}
+
+_BOOLEANS = (b"false", b"true")
 
 
 class JsonRpcWire(V03Wire):
@@ -94,6 +97,12 @@ class JsonRpcWire(V03Wire):
                 return method, None
             case _:  # an extension's
                 return method, params
+
+    def _chunk(self, chunk: Chunk, data: bytes) -> bytes:
+        return (
+            b'{"kind":"artifact-update",%b"parts":[{"kind":"text","text":"%b"}]},'
+            b'"append":%b,"lastChunk":%b}'
+        ) % (chunk.head, chunk.text, _BOOLEANS[chunk.append], _BOOLEANS[chunk.last])
 
     def _wrapped(self, member: str, said: Json) -> Json:
         return said

@@ -7,6 +7,7 @@ requests, on `proto.py` for the answers.
 from __future__ import annotations
 
 from switchroom.gateway.v03.errors import described
+from switchroom.gateway.v03.events import Chunk
 from switchroom.gateway.v03.params import TaskQueryParams
 from switchroom.gateway.v03.proto import Proto
 from switchroom.gateway.v03.proto_params import (
@@ -63,6 +64,9 @@ class RestWire(V03Wire):
     def error(self, fault: A2AError, *, http: int, status: str) -> bytes:
         """The JSON of an error, which has an HTTP status besides."""
         return encode(described(fault))
+
+    def _chunk(self, chunk: Chunk, data: bytes) -> bytes:
+        return data  # it reads the same in both
 
     def _wrapped(self, member: str, said: Json) -> Json:
         return {member: said}

@@ -14,7 +14,7 @@ from typing import Protocol
 from switchroom.gateway.dispatch import Result, encode_result
 from switchroom.gateway.v03.card import card_v03
 from switchroom.gateway.v03.content import DEFAULT_CONFIG
-from switchroom.gateway.v03.events import StreamEvents, Translations, ends
+from switchroom.gateway.v03.events import Chunk, StreamEvents, Translations, chunk_of, ends
 from switchroom.gateway.wire import AS_IT_IS, Events
 from switchroom.protocol.errors import A2AError, TaskNotFound
 from switchroom.protocol.event import decode, encode
@@ -50,7 +50,7 @@ class V03Wire(ABC):
 
     def __init__(self, spelling: _Spelling) -> None:
         self._spelling = spelling
-        self._translations = Translations(self._event)
+        self._translations = Translations(self._said)
 
     def result(self, method: Method, result: Result) -> bytes:
         """The JSON of a result as 0.3 says it; an extension's is the same in every version."""
@@ -77,6 +77,11 @@ class V03Wire(ABC):
     def events(self, method: Method) -> Events:
         """How the events of a stream are said; an extension's are the same in every version."""
         return AS_IT_IS if method.extension else StreamEvents(self._translations, method)
+
+    def _said(self, method: Method, data: bytes) -> bytes:
+        if (chunk := chunk_of(data)) is not None:
+            return self._chunk(chunk, data)
+        return encode(self._event(method, decode(data)))
 
     def _event(self, method: Method, event: Json) -> Json:
         ((member, value),) = event.items()
@@ -108,6 +113,10 @@ class V03Wire(ABC):
             field = re.sub(f"^{pattern}", said, field)
         created = method.name == "CreateTaskPushNotificationConfig"
         return f"pushNotificationConfig.{field}" if created and field == "url" else field
+
+    @abstractmethod
+    def _chunk(self, chunk: Chunk, data: bytes) -> bytes:
+        """What `_event` makes of such an event, as JSON.  data: the event itself."""
 
     @abstractmethod
     def _wrapped(self, member: str, said: Json) -> Json: ...

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from switchroom.gateway.dispatch import StreamItem
 from switchroom.gateway.v03.jsonrpc import JsonRpcWire
@@ -26,9 +30,9 @@ def status(state: str) -> StreamItem:
     return StreamItem(encode({"statusUpdate": update}), "7.abc")
 
 
-def chunk(text: str) -> StreamItem:
+def chunk(text: str, **more: bool) -> StreamItem:
     artifact = {"artifactId": "a", "parts": [{"text": text}]}
-    update = {"taskId": "t", "contextId": "c", "artifact": artifact}
+    update = {"taskId": "t", "contextId": "c", "artifact": artifact, **more}
     return StreamItem(encode({"artifactUpdate": update}), "8.abc")
 
 
@@ -42,13 +46,13 @@ def task(text: str, state: str = "WORKING") -> StreamItem:
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     """The events that were translated, in order."""
     seen: list[Json] = []
-    translate = V03Wire._event
+    translate = V03Wire._said
 
-    def watched(wire: V03Wire, method: Method, event: Json) -> Json:
-        seen.append(event)
-        return translate(wire, method, event)
+    def watched(wire: V03Wire, method: Method, data: bytes) -> bytes:
+        seen.append(decode(data))
+        return translate(wire, method, data)
 
-    monkeypatch.setattr(V03Wire, "_event", watched)
+    monkeypatch.setattr(V03Wire, "_said", watched)
     return seen
 
 
@@ -134,3 +138,68 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes(translated: list[Json]) -> 
     assert len(translated) == 9
     say(wire, STREAM, large[0])
     assert len(translated) == 10
+
+
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from('"\\{}[],:'), max_size=30
+) | st.sampled_from(['"}]}}}', '"parts":[{"text":"', "\\", '\\"}]},"append":true}}'])
+FREE = st.dictionaries(
+    TEXTS | st.sampled_from(["parts", "append"]), TEXTS | st.just([{"text": "x"}])
+)
+UPDATES = st.fixed_dictionaries(
+    {
+        "taskId": st.just("t"),
+        "contextId": TEXTS,
+        "artifact": st.fixed_dictionaries(
+            {"artifactId": TEXTS},
+            optional={
+                "name": TEXTS,
+                "metadata": FREE,
+                "parts": st.lists(
+                    st.fixed_dictionaries({"data": FREE})
+                    | st.fixed_dictionaries(
+                        {"text": TEXTS}, optional={"mediaType": TEXTS, "metadata": FREE}
+                    ),
+                    min_size=1,
+                    max_size=2,
+                ),
+            },
+        ),
+    },
+    optional={"append": st.booleans(), "lastChunk": st.just(True), "metadata": FREE},
+)
+
+
+TEXT, DATA = (
+    {"artifactId": "a", "parts": [{"text": "x"}]},
+    {"artifactId": "a", "parts": [{"data": {}}]},
+)
+
+
+@example(  # ends as a chunk does, but the text is not the artifact's
+    update={"taskId": "t", "artifact": DATA, "metadata": {"parts": [{"text": "x"}]}},
+    order=Random(1),
+)
+@example(update={"taskId": "t", "append": True, "artifact": TEXT}, order=Random(1))
+@given(update=UPDATES, order=st.randoms(use_true_random=False))
+def test_a_chunk_is_said_as_any_other_event_is(update: Json, order: Random) -> None:
+    """Also where members stand in another order than ours."""
+    update["artifact"].setdefault("parts", [{"text": "only"}])
+    shuffled = [update, dict(order.sample(sorted(update.items()), len(update)))]
+    for each in shuffled:
+        data = encode({"artifactUpdate": each})
+        for wire in (JsonRpcWire(), RestWire()):
+            said = say(wire, STREAM, StreamItem(data))
+            assert decode(said) == wire._event(STREAM, decode(data))
+            assert said.count(b'"append":') == encode(decode(said)).count(b'"append":'), "twice"
+
+
+@pytest.mark.parametrize("make", [JsonRpcWire, RestWire])
+def test_a_chunk_of_text_is_not_taken_apart(
+    make: type[JsonRpcWire | RestWire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(V03Wire, "_event")
+    for update in ({}, {"append": True}, {"lastChunk": True}, {"append": True, "lastChunk": True}):
+        item = chunk("some \u2028 words", **update)
+        said = decode(say(make(), STREAM, item))
+        assert said.get("artifactUpdate", said)["artifact"]["parts"][0]["text"].endswith("words")
