@@ -192,7 +192,7 @@ def _log_to_stderr(settings: Settings) -> None:
     )
     if settings.log_level != "debug":
         # Its start and stop are ours to say; so is what an issuer of tokens is asked for.
-        for name in ("uvicorn", "httpx"):
+        for name in ("uvicorn", "httpx2"):
             logging.getLogger(name).setLevel(logging.WARNING)
 
 

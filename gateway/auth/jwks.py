@@ -3,7 +3,7 @@
 Promises that a call waits for the issuer at most `_PATIENCE`, and only where it needs a key that is
 not here yet; that what the issuer does (hang, lie, fail, send without end) leaves the last good
 keys as they are, for a bounded time; and that strangers' tokens cannot make us ask it often.
-Relies on httpx; nothing the issuer sends is followed or unpacked, and `keyset.py` judges its keys.
+Relies on httpx2; nothing the issuer sends is followed or unpacked, and `keyset.py` judges its keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Final
 
-import httpx
+import httpx2
 from jwt import PyJWK
 from pydantic import TypeAdapter
 from pydantic_core import from_json
@@ -102,10 +102,10 @@ class IssuerKeys:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Fetches the keys now and whenever it is time, as long as the block lasts."""
-        timeout = httpx.Timeout(_WHOLE, connect=_CONNECT)
+        timeout = httpx2.Timeout(_WHOLE, connect=_CONNECT)
         # What is packed would have to be unpacked, to any size.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        async with httpx.AsyncClient(timeout=timeout, headers=headers) as client:
+        async with httpx2.AsyncClient(timeout=timeout, headers=headers) as client:
             task = asyncio.create_task(self._keep(client))
             try:
                 yield
@@ -114,7 +114,7 @@ class IssuerKeys:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def _keep(self, client: httpx.AsyncClient) -> None:
+    async def _keep(self, client: httpx2.AsyncClient) -> None:
         while True:
             self._wanted.clear()
             self._settled.clear()
@@ -125,7 +125,7 @@ class IssuerKeys:
                 async with asyncio.timeout(wait):
                     await self._wanted.wait()
 
-    async def _refresh(self, client: httpx.AsyncClient) -> float:
+    async def _refresh(self, client: httpx2.AsyncClient) -> float:
         """Fetch the keys; seconds until it is time again."""
         try:
             keys, wait = await self._fetch(client)
@@ -149,7 +149,7 @@ class IssuerKeys:
             log.warning("the keys of %s cannot be fetched: %s; %s", where, trouble, kept)
         self._trouble = trouble
 
-    async def _fetch(self, client: httpx.AsyncClient) -> tuple[KeySet, float]:
+    async def _fetch(self, client: httpx2.AsyncClient) -> tuple[KeySet, float]:
         url = self._url or await self._discover(client)
         found, wait = await _document(client, url)
         try:
@@ -157,7 +157,7 @@ class IssuerKeys:
         except ValueError as error:
             raise _Refused(f"{url} is no good: {error}") from None
 
-    async def _discover(self, client: httpx.AsyncClient) -> str:
+    async def _discover(self, client: httpx2.AsyncClient) -> str:
         """The address of the keys (OpenID Connect Discovery §4)."""
         assert self._issuer is not None
         found, _ = await _document(client, self._issuer.rstrip("/") + DISCOVERY_PATH)
@@ -169,7 +169,7 @@ class IssuerKeys:
             raise _Refused(f"it says its keys are at {found.get('jwks_uri')!r:.200}") from None
 
 
-async def _document(client: httpx.AsyncClient, url: str) -> tuple[Json, float]:
+async def _document(client: httpx2.AsyncClient, url: str) -> tuple[Json, float]:
     """The JSON object at `url`, and for how many seconds it holds."""
     body = bytearray()
     async with asyncio.timeout(_WHOLE), client.stream("GET", url) as response:
@@ -199,7 +199,7 @@ def _reason(error: Exception) -> str:
     match error:
         case _Refused():
             return str(error)
-        case TimeoutError() | httpx.TimeoutException():
+        case TimeoutError() | httpx2.TimeoutException():
             return "it does not answer in time"
         case _:
             return f"{type(error).__name__}: {str(error):.200}"

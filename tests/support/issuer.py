@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
+import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -45,8 +45,8 @@ Mood: TypeAlias = Literal[
 
 def without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are fetched without the world's certificates: to load them takes longer than a test."""
-    bare = partial(httpx.AsyncClient, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    monkeypatch.setattr(jwks.httpx, "AsyncClient", bare)
+    bare = partial(httpx2.AsyncClient, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    monkeypatch.setattr(jwks.httpx2, "AsyncClient", bare)
 
 
 @cache
@@ -85,6 +85,7 @@ class Issuer:
         self.headers: dict[str, str] = {}
         self.asked: list[str] = []
         self.cut = asyncio.Event()
+        self._answering: set[asyncio.Task[None]] = set()
         self.rotate("first")
 
     def rotate(self, kid: str, *, keep: bool = False) -> None:
@@ -119,6 +120,23 @@ class Issuer:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        try:
+            await self._answer(reader, writer)
+        finally:
+            writer.close()
+            self._answering.discard(task)
+
+    async def close(self) -> None:
+        """Leave no answer half told."""
+        self.cut.set()
+        for task in (answering := tuple(self._answering)):
+            task.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             line = (await reader.readuntil(b"\r\n\r\n")).decode().partition("\r\n")[0]
             target = urlsplit(line.split()[1])
@@ -134,7 +152,6 @@ class Issuer:
                 told = {"issuer": self.url, "jwks_uri": keys, **self.discovery}
             mood = "well" if target.path == "/token" else self.mood
             await self._say(json.dumps(told).encode(), mood, writer)
-        writer.close()
 
     async def _say(self, body: bytes, mood: Mood, writer: asyncio.StreamWriter) -> None:
         length = 0
@@ -190,6 +207,6 @@ async def issuer_at_work() -> AsyncIterator[Issuer]:
     try:
         yield issuer
     finally:
-        issuer.cut.set()
         server.close()
+        await issuer.close()
         await server.wait_closed()
