@@ -23,6 +23,11 @@ from tests.support.redis import running_server
 from tests.support.wait import wait_until
 
 FOR_EVER = 3_600.0
+on_a_real_server = pytest.mark.parametrize(
+    "store_url",
+    [pytest.param("redis-server", marks=pytest.mark.requires("redis-server"))],
+    indirect=True,
+)
 Handler = Callable[[LeasedJob], Awaitable[JobOver]]
 Renewed = Callable[[Sequence[LeasedJob], Sequence[LeasedJob]], Awaitable[None]]
 
@@ -454,6 +459,47 @@ class TestRenewal:
             await wait_until(lambda: len(work.renewals) >= 2, what="it was renewed twice")
             store.leases._pipeline = send  # type: ignore[method-assign]
             assert work.cancelled == []
+
+    @on_a_real_server
+    async def test_with_the_memory_full_leases_are_renewed_and_jobs_let_go(
+        self, store: Store
+    ) -> None:
+        task_id = new_id()
+        async with working(store, lease=1.5, hold=True) as work:
+            await store.queue.enqueue(task_id, 1)
+            await work.began()
+            await store.queue_commit(command("CONFIG", "SET", "maxmemory", 1))
+            try:
+                before = len(work.renewals)
+                held = ([task_id], list[str]())
+                await wait_until(lambda: work.renewals[before + 3 :], what="it was renewed")
+                assert all(seen == held for seen in work.renewals) and work.cancelled == []
+                work.hold.set()
+                await wait_until(lambda: nothing_but_health(store), what="its job is let go")
+            finally:
+                await store.queue_commit(command("CONFIG", "SET", "maxmemory", 0))
+
+    async def test_after_an_outage_owners_are_heard_before_anybody_takes(
+        self, store: Store, settings: Settings
+    ) -> None:
+        """Redis came back as it was long ago: a run in good health looks lapsed."""
+        task_id = new_id()
+        async with working(store, lease=3, hold=True) as owner:
+            await store.queue.enqueue(task_id, 1)
+            await owner.began()
+            other = await Store.open(settings)
+            try:
+                async with working(other, lease=3) as idle:
+                    await wait_until(lambda: other.queue_commit.round_trips, what="it looks")
+                    for lane in (other.queue_commit, store.queue_commit):
+                        assert lane._connection is not None
+                        await lane._connection.disconnect(nowait=True)
+                        lane._losses += 1
+                    await lapse(store, task_id)
+                    await wait_until(lambda: owner.renewals, what="its owner has renewed it")
+                    assert owner.renewals[0] == ([task_id], []) and idle.jobs == []
+            finally:
+                await other.close()
 
     async def test_who_takes_its_own_lapsed_job_goes_on_with_it(self, store: Store) -> None:
         """Its event loop stood still for longer than the lease, and nobody was faster."""

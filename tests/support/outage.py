@@ -1,4 +1,6 @@
-"""A Redis that goes away and comes back: with its data, without it, or only after a silence."""
+"""A Redis in trouble: it goes away and comes back, with its data, with less or without; it is
+silent, full, or cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +17,55 @@ from tests.support.redis import running_server
 
 __all__ = ["FrailRedis", "frail_redis"]
 
+_KEPT = ("--appendonly", "yes")
+# A key a second, and between two keys it answers.
+_SLOWLY = ("--key-load-delay", "1000000", "--loading-process-events-interval-bytes", "1024")
+
 
 class FrailRedis:
     """A running Redis; `url` stays the same for as long as this object lives."""
 
     def __init__(self, folder: Path) -> None:
+        self._data, self._saved = folder / "appendonlydir", folder / "saved"
         self._folder = folder
         self._running = ExitStack()
-        self.url = self._running.enter_context(running_server(folder, "--appendonly", "yes"))
+        self.url = self._running.enter_context(running_server(folder, *_KEPT))
+        self.client = redis.Redis.from_url(self.url)
         self._paused = 0
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
 
     def stop(self) -> None:
         """In order: everything it has acknowledged is on its disk."""
         self._running.close()
 
-    def start(self, *, empty: bool = False) -> None:
-        """Again, at its old port."""
-        if empty:
-            shutil.rmtree(self._folder / "appendonlydir", ignore_errors=True)
-        port = int(self.url.rpartition(":")[2])
-        self._running.enter_context(running_server(self._folder, "--appendonly", "yes", port=port))
+    def start(self, *, empty: bool = False, older: bool = False, slowly: bool = False) -> None:
+        """Again, at its old port.  empty: without its data.  older: as it was at `save`.  slowly:
+        it loads its data until `hurry`.
+        """
+        if empty or older:
+            shutil.rmtree(self._data, ignore_errors=True)
+        if older:
+            shutil.copytree(self._saved, self._data)
+        options = (*_KEPT, *_SLOWLY) if slowly else _KEPT
+        self._running.enter_context(
+            running_server(self._folder, *options, port=self.port, loaded=not slowly)
+        )
+
+    def save(self) -> None:
+        """Keeps what it holds now, for `start(older=True)`."""
+        shutil.rmtree(self._saved, ignore_errors=True)
+        shutil.copytree(self._data, self._saved)
+
+    def hurry(self) -> None:
+        """Ends a slow start."""
+        self.client.config_set("key-load-delay", 0)
 
     def pause(self) -> None:
         """It answers nothing, and keeps its connections: what a broken network looks like."""
-        with redis.Redis.from_url(self.url) as client:
-            self._paused = int(client.info("server")["process_id"])
+        self._paused = int(self.client.info("server")["process_id"])
         os.kill(self._paused, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -47,8 +73,27 @@ class FrailRedis:
             os.kill(self._paused, signal.SIGCONT)
         self._paused = 0
 
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Its memory is full meanwhile, and it throws nothing away."""
+        self.client.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            self.client.config_set("maxmemory", 0)
+
+    @contextmanager
+    def demoted(self) -> Iterator[None]:
+        """It is the replica of somebody who is not there, and cannot be written."""
+        self.client.replicaof("127.0.0.1", 1)
+        try:
+            yield
+        finally:
+            self.client.replicaof("NO", "ONE")
+
     def close(self) -> None:
         self.resume()
+        self.client.close()
         self._running.close()
 
 

@@ -17,8 +17,13 @@ __all__ = ["leaked", "open_connections", "running_server"]
 
 
 @contextmanager
-def running_server(folder: Path, *options: str, port: int = 0) -> Iterator[str]:
-    """A redis-server (or valkey-server) on a free port, without persistence; yields its URL."""
+def running_server(
+    folder: Path, *options: str, port: int = 0, loaded: bool = True
+) -> Iterator[str]:
+    """A redis-server (or valkey-server) on a free port, without persistence; yields its URL.
+
+    loaded: wait until it has its data, not only until it answers.
+    """
     binary = shutil.which("redis-server") or shutil.which("valkey-server")
     assert binary, "no redis-server here"
     with socket.create_server(("127.0.0.1", port)) as probe:
@@ -45,8 +50,12 @@ def running_server(folder: Path, *options: str, port: int = 0) -> Iterator[str]:
                 try:
                     client.ping()
                     break
+                except redis.BusyLoadingError:
+                    if not loaded:
+                        break
                 except redis.ConnectionError:
-                    time.sleep(0.01)
+                    pass
+                time.sleep(0.01)
         yield url
     finally:
         process.terminate()

@@ -1,7 +1,10 @@
 """The agent of the system tests: it can be held where a test wants it, and tells where it runs.
 
     gate NAME E     E chunks, waits until the test opens the gate NAME, E more chunks
-    each NAME E     the same, but each attempt has a gate of its own: NAME-1, NAME-2 …
+    steps NAME E    E chunks, and after each but the last waits for a gate: NAME-0, NAME-1 …
+    flood NAME E S  says "ready ", waits for the gate NAME, E chunks of S characters as fast as can
+                    be, waits for the gate NAME-end, says "over "
+    each NAME E     as gate, but each attempt has a gate of its own: NAME-1, NAME-2 …
     block NAME      in its first attempt: says "0 ", waits for the gate NAME-go, blocks its process
                     until the gate NAME opens, says "late " and waits for ever; in a later one: says
                     "0 ", waits for the gate NAME-end, says "1 "
@@ -38,6 +41,18 @@ async def agent(run: Run) -> AsyncIterator[Event]:
         case ["gate", name, count]:
             async for event in held(run, name, int(count)):
                 yield event
+        case ["steps", name, count]:
+            for number in range(int(count)):
+                if number:
+                    await waiting(run, f"{name}-{number - 1}")
+                yield f"{number} "
+        case ["flood", name, count, size]:
+            yield "ready "
+            await waiting(run, name)
+            for _ in range(int(count)):
+                yield "x" * int(size)
+            await waiting(run, f"{name}-end")
+            yield "over "
         case ["each", name, count]:
             async for event in held(run, f"{name}-{run.attempt}", int(count)):
                 yield event

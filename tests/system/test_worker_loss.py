@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -19,8 +21,8 @@ from redis.asyncio import Redis
 
 from switchroom.settings import Settings
 from switchroom.store.keys import Keys
-from tests.chaos.link import link_to
 from tests.conftest import SOAK
+from tests.support.link import link_to
 from tests.support.processes import Deployment, Process, deployment
 from tests.support.rpc import (
     Event,
@@ -79,14 +81,25 @@ def params(gate: str) -> dict[str, Any]:
 
 
 async def went_on(
-    mortals: Deployment, client: Rpc, gates: Gates, events: list[Event], *, answer: str = WHOLE
+    mortals: Deployment,
+    client: Rpc,
+    gates: Gates,
+    events: list[Event],
+    *,
+    lost: float,
+    answer: str = WHOLE,
 ) -> Any:
-    """The task, begun again and completed: all that must be true of it, and of its whole stream."""
+    """The task, begun again and completed: all that must be true of it, and of its whole stream.
+
+    lost: when its worker was, by this machine's clock, as Redis's is.
+    """
     task_id = events[0].task_id
     seqs = [int(event.id.partition(".")[0]) for event in events]
     assert seqs == [*range(seqs[0], seqs[0] + len(seqs))]
     assert ends_in(events) == ["COMPLETED"]
-    assert "Attempt 2 of 3: begun again." in [event.told for event in events]
+    (again,) = (event for event in events if event.told == "Attempt 2 of 3: begun again.")
+    at = datetime.fromisoformat(again.data["statusUpdate"]["status"]["timestamp"])
+    assert at.timestamp() < lost + LEASE + 5
     task = await client.get(task_id)
     # The lost attempt's chunks are replaced, for whoever saw them and in the Task.
     assert answer_of(task) == answer_in(events) == answer
@@ -103,8 +116,9 @@ async def test_killed_another_goes_on(
     async with one.stream("SendStreamingMessage", params) as events:
         seen = await until(events, "2 ")
         await mortals.worker(await gates.begun(seen[0].task_id)).kill()
+        lost = time.time()
         seen += [event async for event in events]
-    await went_on(mortals, one, gates, seen)
+    await went_on(mortals, one, gates, seen, lost=lost)
 
 
 async def test_asleep_past_its_lease_its_agent_is_cancelled_when_it_wakes(
@@ -116,11 +130,12 @@ async def test_asleep_past_its_lease_its_agent_is_cancelled_when_it_wakes(
         task_id = seen[0].task_id
         sleeper = mortals.worker(await gates.begun(task_id))
         sleeper.send(signal.SIGSTOP)
+        lost = time.time()
         try:
             seen += [event async for event in events]
         finally:
             sleeper.send(signal.SIGCONT)
-    task = await went_on(mortals, one, gates, seen)
+    task = await went_on(mortals, one, gates, seen, lost=lost)
     # Nothing else would end it: the gate of its attempt stays closed.
     await wait_until(lambda: gates.cancelled(task_id) == [sleeper.pid], what="it was cancelled")
     assert await one.get(task_id) == task
@@ -135,13 +150,14 @@ async def test_its_loop_blocked_past_its_lease_what_it_says_then_is_refused(
         task_id = seen[0].task_id
         blocked = mortals.worker(await gates.begun(task_id))
         gates.open(f"{gate}-go")
+        lost = time.time()
         seen += await until(events, "0 ")
         # It wakes in the middle of its run, goes on with it, and says something, as the other does.
         gates.open(gate)
         await wait_until(lambda: gates.cancelled(task_id) == [blocked.pid], what="it was cancelled")
         gates.open(f"{gate}-end")
         seen += [event async for event in events]
-    await went_on(mortals, one, gates, seen, answer="0 1 ")
+    await went_on(mortals, one, gates, seen, lost=lost, answer="0 1 ")
     await is_well(mortals, blocked, one, gates)
 
 
@@ -161,8 +177,9 @@ async def test_cut_off_from_redis_it_stops_its_agent_by_itself(
                 events = await open_.enter_async_context(stream)
                 seen = [await anext(events)]
                 link.hold()
+                lost = time.time()
             seen += [event async for event in events]
-        task = await went_on(mortals, one, gates, seen)
+        task = await went_on(mortals, one, gates, seen, lost=lost)
         # It is still cut off: it cannot know, but neither can it prove that the run is its own.
         await wait_until(lambda: gates.cancelled(task_id) == [hermit.pid], what="it was cancelled")
         link.release()
