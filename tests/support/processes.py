@@ -23,6 +23,7 @@ from tests.support.redis import running_server
 from tests.support.wait import wait_until
 
 __all__ = [
+    "CLI",
     "ROOT",
     "Deployment",
     "Process",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-_CLI = (sys.executable, "-c", "from switchroom.cli import main; main()")
+CLI = (sys.executable, "-c", "from switchroom.cli import main; main()")
 _TOLD = 8_000  # characters of a log that a failed test shows
 
 
@@ -137,7 +138,7 @@ class Processes:
         self, *args: str, name: str = "", environ: Mapping[str, str], cwd: Path = ROOT
     ) -> Process:
         """Start the `switchroom` command."""
-        return self.start(*_CLI, *args, name=name or args[0], environ=environ, cwd=cwd)
+        return self.start(*CLI, *args, name=name or args[0], environ=environ, cwd=cwd)
 
     def logs(self) -> list[tuple[str, str]]:
         """What each process said, by its name; of long logs the end."""
