@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any
 
 from switchroom.gateway.access import Access
 from switchroom.gateway.context import CallContext
 from switchroom.gateway.limits import CallLimits, Ticket
+from switchroom.gateway.opening import Opening, other_params
 from switchroom.gateway.pressure import Pressure
 from switchroom.protocol.errors import (
-    A2AError,
     InvalidParams,
     TaskNotFound,
-    Unavailable,
     UnsupportedOperation,
 )
 from switchroom.protocol.event import encode
@@ -32,7 +30,6 @@ from switchroom.store.claims import Claim, claim_for
 from switchroom.store.entry import Entry, Position, fold_entries
 from switchroom.store.feed import Follower
 from switchroom.store.read import TaskView, read_call, view_of
-from switchroom.store.scripts import Call
 from switchroom.store.tasks import Accepted, Send
 from switchroom.store.turn import TurnInput
 
@@ -124,22 +121,27 @@ class Sends:
         if self._pressure.level >= 1:
             await self._shed(claim, context, follows_up=follows_up)
         context.notes.task_id = request.message.task_id
-        task_id = request.message.task_id or str(uuid.uuid4())
-        stream = method == "SendStreamingMessage"
-        ticket = self._limits.for_send(context, task_id, stream=stream)
+        opening = Opening(
+            self._store,
+            self._limits,
+            context,
+            claim=claim,
+            ttl=self._claim_ttl,
+            task_id=request.message.task_id or str(uuid.uuid4()),
+            stream=method == "SendStreamingMessage",
+        )
         try:
             if follows_up:
-                sent = await self._follow_up(claim, request, context, ticket)
+                sent = await self._follow_up(opening, request, context)
             else:
-                sent = await self._first(claim, request, context, task_id, ticket, shown=shown)
+                sent = await self._first(opening, request, context, shown=shown)
         except BaseException as error:
-            if ticket is not None:
-                ticket.close()
-                if isinstance(error, A2AError) and not isinstance(error, Unavailable):
-                    ticket.unsent()  # else it may have been accepted
+            opening.failed(error)
             raise
         context.notes.task_id = sent.task["id"]
-        sent.ticket = ticket
+        sent.ticket = opening.ticket
+        if sent.ticket is not None and sent.repeated:
+            sent.ticket.unsent()
         return sent
 
     async def _shed(self, claim: Claim, context: CallContext, *, follows_up: bool) -> None:
@@ -155,62 +157,25 @@ class Sends:
                     return
         raise self._pressure.refusal()
 
-    def _ask(
-        self, claim: Claim, owner: str, task_id: str, ticket: Ticket | None, *others: Call
-    ) -> asyncio.Future[list[Any]] | None:
-        """Asks for the claim and for what the limits allow, in one pipeline with `others`."""
-        calls = list(others)
-        if ticket is not None:
-            calls.insert(0, ticket.call)
-        if claim.kept:
-            calls.insert(0, claim.take(self._store.keys, owner, task_id, self._claim_ttl))
-        return self._store.commit.ask(*calls) if calls else None
-
-    async def _granted(
-        self, claim: Claim, context: CallContext, ticket: Ticket | None, answers: list[Any]
-    ) -> str | None:
-        """Takes the claim's answer and the ticket's from `answers`. -> the value of a claim that
-        was held already. Raises RateLimited.
-        """
-        taken = answers.pop(0) if claim.kept else None
-        if ticket is not None:
-            try:
-                await self._limits.check(ticket, answers.pop(0), context)
-            except BaseException:
-                if taken is None:
-                    self._give_up(claim, context.owner, ticket.task_id)
-                raise
-        return None if taken is None else str(taken.decode())
-
-    def _give_up(self, claim: Claim, owner: str, task_id: str) -> None:
-        """A refused send leaves no claim."""
-        if claim.kept:
-            value = claim.value(task_id)
-            store = self._store
-            store.commit.soon(claim.replace(store.keys, owner, value, None, self._claim_ttl))
-
     async def _first(
         self,
-        claim: Claim,
+        opening: Opening,
         request: SendMessageRequest,
         context: CallContext,
-        task_id: str,
-        ticket: Ticket | None,
         *,
         shown: bool,
     ) -> Sent:
-        store, owner = self._store, context.owner
+        store, owner, claim = self._store, context.owner, opening.claim
         context_id = request.message.context_id or str(uuid.uuid4())
-        asked_for = self._ask(claim, owner, task_id, ticket)
-        follower = await self._subscribe(task_id, asked_for)
+        follower = await self._subscribe(opening.task_id, opening.ask())
         try:
-            answers = await asked_for if asked_for is not None else []
-            held = await self._granted(claim, context, ticket, answers)
-            if held is not None:
-                if ticket is not None:
-                    ticket.unsent()
-                task_id, follower = await self._use(claim, held, follower)
+            meant = opening.task_id
+            await opening.granted()
             while True:
+                task_id = opening.task_id
+                if task_id != meant:
+                    follower.close()
+                    meant, follower = task_id, await store.feed.subscribe(task_id)
                 asked = self._input(request, context, task_id, context_id, store.clock.now())
                 task = asked.apply(None, task_id=task_id, context_id=context_id)
                 send = Send(
@@ -233,39 +198,28 @@ class Sends:
                 if accepted.outcome == "known":
                     return await self._found(task_id, accepted, follower)
                 # The claim's task has been used up: the same request makes a new one.
-                old, task_id = claim.value(task_id), str(uuid.uuid4())
-                (answer,) = await store.commit(
-                    claim.replace(store.keys, owner, old, task_id, self._claim_ttl)
-                )
-                task_id, follower = await self._use(claim, answer[2].decode(), follower)
+                await opening.replace(str(uuid.uuid4()))
         except BaseException:
             follower.close()
             raise
 
     async def _follow_up(
-        self,
-        claim: Claim,
-        request: SendMessageRequest,
-        context: CallContext,
-        ticket: Ticket | None,
+        self, opening: Opening, request: SendMessageRequest, context: CallContext
     ) -> Sent:
-        store, owner, task_id = self._store, context.owner, request.message.task_id
+        store, task_id = self._store, request.message.task_id
         reading = read_call(store.keys, task_id, owner=self._access.reader(context))
-        asked_for = self._ask(claim, owner, task_id, ticket, reading)
-        assert asked_for is not None
-        follower = await self._subscribe(task_id, asked_for)
+        follower = await self._subscribe(task_id, opening.ask(reading))
         try:
-            answers = await asked_for
-            held = await self._granted(claim, context, ticket, answers)
-            (read,) = answers
-            if held is not None and _claimed(held) != (task_id, claim.params):
-                raise _other_params()
+            repeat, (read,) = await opening.granted()
+            if opening.task_id != task_id:
+                raise other_params()
+            view = view_of(task_id, read)
             try:
                 return await self._next_turn(
-                    claim, request, context, view_of(task_id, read), follower, repeat=bool(held)
+                    opening.claim, request, context, view, follower, repeat=repeat
                 )
             except (TaskNotFound, UnsupportedOperation, InvalidParams):
-                self._give_up(claim, owner, task_id)
+                opening.give_up()
                 raise
         except BaseException:
             follower.close()
@@ -367,14 +321,6 @@ class Sends:
                 meanwhile.add_done_callback(lambda told: told.cancelled() or told.exception())
             raise
 
-    async def _use(self, claim: Claim, held: str, follower: Follower) -> tuple[str, Follower]:
-        """The task of a claim that somebody holds already."""
-        task_id, params = _claimed(held)
-        if params != claim.params:
-            raise _other_params()
-        follower.close()
-        return task_id, await self._store.feed.subscribe(task_id)
-
     def _input(
         self,
         request: SendMessageRequest,
@@ -399,15 +345,6 @@ def _configs(request: SendMessageRequest, task_id: str) -> tuple[tuple[str, byte
         return ()
     config_id = inline.id or str(uuid.uuid4())
     return ((config_id, encode({**inline.to_dict(), "id": config_id, "taskId": task_id})),)
-
-
-def _claimed(value: str) -> tuple[str, str]:
-    task_id, _, params = value.partition(" ")
-    return task_id, params
-
-
-def _other_params() -> InvalidParams:
-    return InvalidParams("This idempotency key was used for another request; take a new one")
 
 
 def too_many_configs(most: int) -> InvalidParams:
