@@ -133,15 +133,16 @@ async def test_nobody_notices_but_by_a_repeat(rolling: Deployment, gates: Gates,
         whole = group.create_task(patient.stream(f"gate {gate} 3"))  # no drain is long enough
         for _ in range(ROUNDS):
             for process in [*rolling.gateways, *rolling.workers]:
-                before = [len(client.completed) for client in busy]
                 assert await process.stop() == 0
                 await rolling.replace_the_dead()
+                # The next one goes when nobody is about to repeat what this one has refused.
+                before = [len(client.completed) for client in busy]
                 await wait_until(
                     lambda was=before: all(  # type: ignore[misc]
                         len(client.completed) > count
                         for client, count in zip(busy, was, strict=True)
                     ),
-                    what="each client got an answer meanwhile or since",
+                    what="each client got an answer since",
                     within=60,
                 )
         stop.set()
