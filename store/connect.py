@@ -87,8 +87,8 @@ def connect(
 
     `timeout` bounds connecting, each command and the wait for one of `connections` connections;
     then redis-py's TimeoutError or ConnectionError, as for a server that refuses the URL's user or
-    database. With `listening` an answer may take for ever, as pub/sub needs; connecting may not.
-    Answers are bytes. Raises UrlError.
+    database. With `listening` an answer may take for ever, as pub/sub needs; connecting may not; and
+    a master that has moved is noticed by itself. Answers are bytes. Raises UrlError.
     """
     seconds = timeout.total_seconds()
     options: dict[str, Any] = {
@@ -113,7 +113,10 @@ def connect(
         said = dict(parse_url(through.server if through else url))
         if twice := {"max_connections", "timeout"} & said.keys():
             raise ValueError(f"{min(twice)} is not for a URL to say")
-        pool = _to_master(through, options, said) if through else Pool(**(options | said))
+        if through:
+            pool: Pool = _to_master(through, options, said, watchful=listening)
+        else:
+            pool = Pool(**(options | said))
         # No I/O, but redis-py refuses the options it does not know.
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, ValueError, RedisError) as error:
@@ -122,7 +125,9 @@ def connect(
     return Redis.from_pool(pool)
 
 
-def _to_master(url: SentinelUrl, options: dict[str, Any], said: dict[str, Any]) -> MasterPool:
+def _to_master(
+    url: SentinelUrl, options: dict[str, Any], said: dict[str, Any], *, watchful: bool
+) -> MasterPool:
     """options: ours.  said: the URL's, for the master; those of the Sentinels among them."""
     tls = said.pop("connection_class", None) is SSLConnection
     del said["host"]
@@ -138,11 +143,10 @@ def _to_master(url: SentinelUrl, options: dict[str, Any], said: dict[str, Any]) 
     }
     if tls:
         to_sentinels["connection_class"] = SSLConnection
-    clients = [
-        Redis.from_pool(Pool(host=host, port=port, **to_sentinels)) for host, port in url.places
-    ]
+    pools = [Pool(host=host, port=port, **to_sentinels) for host, port in url.places]
     return MasterPool(
-        Sentinels(url.master, clients, patience=to_sentinels["timeout"]),
+        Sentinels(url.master, pools, patience=to_sentinels["timeout"]),
+        watchful=watchful,
         connection_class=TlsToMaster if tls else MasterConnection,
         **(options | said),
     )

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from redis.asyncio import Redis
+from hiredis import pack_command
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
 from redis.exceptions import (
     AuthenticationError,
@@ -52,30 +52,34 @@ class Master(NamedTuple):
 
 
 class Sentinels:
-    """The Sentinels of one master, each asked through a client of its own.
+    """The Sentinels of one master, each asked over a pool of its own.
 
     patience: seconds that one may take to answer.
     """
 
-    def __init__(self, name: str, clients: Sequence[Redis], *, patience: float) -> None:
+    def __init__(self, name: str, pools: Sequence[Pool], *, patience: float) -> None:
         self.name = name
-        self._clients = clients
+        self.pools = pools
         self._patience = patience
+        # The first is ahead during a failover, the second knows the epoch.
+        self._question = pack_command(
+            ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)  # type: ignore[arg-type]
+        ) + pack_command(("SENTINEL", "MASTER", name))  # type: ignore[arg-type]
         self._asking: set[asyncio.Task[Master | str]] = set()
 
     def __str__(self) -> str:
-        return f"{self.name} by Sentinel at {', '.join(map(_place, self._clients))}"
+        return f"{self.name} by Sentinel at {', '.join(map(_place, self.pools))}"
 
     async def find(self) -> Master:
         """The master, as most of the Sentinels see it, or all that answer in time: of their answers
         the one with the highest epoch. Raises NoMaster.
         """
         # All at once: those that died with the master's machine cost nobody their time-out.
-        asked = {asyncio.create_task(self._ask(client)) for client in self._clients}
+        asked = {asyncio.create_task(self._ask(pool)) for pool in self.pools}
         self._asking |= asked
         found: list[Master] = []
         faults: list[str] = []
-        while asked and 2 * len(found) <= len(self._clients):
+        while asked and 2 * len(found) <= len(self.pools):
             answered, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
             for answer in [task.result() for task in answered]:
                 if isinstance(answer, Master):
@@ -89,16 +93,17 @@ class Sentinels:
             )
         return max(found)
 
-    async def _ask(self, client: Redis) -> Master | str:
+    async def _ask(self, pool: Pool) -> Master | str:
         """The master, or what is wrong with this Sentinel."""
-        where = _place(client)
+        where = _place(pool)
         try:
             async with asyncio.timeout(self._patience):
-                async with client.pipeline(transaction=False) as both:
-                    # The first is ahead during a failover, the second knows the epoch.
-                    both.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", self.name)
-                    both.execute_command("SENTINEL MASTER", self.name)
-                    place, state = await both.execute(raise_on_error=False)
+                connection = await pool.get_connection()
+                try:
+                    await connection.send_packed_command(self._question, check_health=False)
+                    place, state = await _answer(connection), await _answer(connection)
+                finally:
+                    await pool.release(connection)
         except (AuthenticationError, AuthorizationError):
             return f"{where} refuses the URL's sentinel_username or sentinel_password"
         except (RedisError, OSError) as error:
@@ -109,12 +114,10 @@ class Sentinels:
             return f"{where} lets the URL's sentinel_username not ask for it"
         if "unknown command" in str(state).lower():
             return f"{where} is no Sentinel"
-        if isinstance(state, Exception) or isinstance(place, Exception) or place is None:
+        if isinstance(state, ResponseError) or isinstance(place, ResponseError) or place is None:
             return f"{where} knows no master of this name"
-        host, port = place
-        return Master(
-            state["config-epoch"], host.decode() if isinstance(host, bytes) else host, port
-        )
+        epoch = dict(zip(state[::2], state[1::2], strict=True))[b"config-epoch"]
+        return Master(int(epoch), place[0].decode(), int(place[1]))
 
     async def close(self) -> None:
         """Leaves no question and no connection open."""
@@ -123,13 +126,19 @@ class Sentinels:
             task.cancel()
         if asking:
             await asyncio.wait(asking)
-        for client in self._clients:
-            await client.aclose()
+        for pool in self.pools:
+            await pool.disconnect()
 
 
-def _place(client: Redis) -> str:
-    options = client.connection_pool.connection_kwargs
-    return f"{options['host']}:{options['port']}"
+async def _answer(connection: AbstractConnection) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as refused:
+        return refused
+
+
+def _place(pool: Pool) -> str:
+    return f"{pool.connection_kwargs['host']}:{pool.connection_kwargs['port']}"
 
 
 class MasterConnection(Connection):
@@ -193,18 +202,21 @@ class TlsToMaster(MasterConnection, SSLConnection):
 
 
 class MasterPool(Pool):
-    """Connections to one master. While it is in use it looks where that is, again and again."""
+    """Connections to one master.  watchful: once it is in use it looks again and again where that
+    is; who only listens, or reads, would not hear from a server that it is the wrong one.
+    """
 
-    def __init__(self, sentinels: Sentinels, **options: Any) -> None:
+    def __init__(self, sentinels: Sentinels, *, watchful: bool, **options: Any) -> None:
         super().__init__(sentinels=sentinels, **options)
         self.sentinels = sentinels
+        self._watchful = watchful
         self._watch: asyncio.Task[None] | None = None
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
         await super().ensure_connection(connection)
         assert isinstance(connection, MasterConnection) and connection.master is not None
         self._follow(connection.master)
-        if self._watch is None:
+        if self._watchful and self._watch is None:
             self._watch = asyncio.create_task(self._look())
 
     async def disconnect(self, inuse_connections: bool = True) -> None:

@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError
 
 from switchroom.store.commit import Clock, GroupCommit, StoreUnavailable
 from switchroom.store.connect import ServerError, address, check_server, connect
+from switchroom.store.pool import Pool
 from switchroom.store.scripts import command
 from switchroom.store.sentinel import Master, MasterPool, Sentinels
 from switchroom.store.subscriber import Subscriber
@@ -79,11 +80,11 @@ class TestWhereItLeads:
         url = "rediss+sentinel://h/mymaster?ssl_ca_certs=ca.pem&sentinel_username=me"
         pool = connect(url, timeout=PATIENT).connection_pool
         assert isinstance(pool, MasterPool)
-        (asked,) = pool.sentinels._clients
-        for one in (pool, asked.connection_pool):
+        (asked,) = pool.sentinels.pools
+        for one in (pool, asked):
             assert issubclass(one.connection_class, SSLConnection)
             assert one.connection_kwargs["ssl_ca_certs"] == "ca.pem"
-        assert asked.connection_pool.connection_kwargs["username"] == "me"
+        assert asked.connection_kwargs["username"] == "me"
         assert "username" not in pool.connection_kwargs
 
     async def test_what_the_url_says_is_for_the_master(self, watched: Watched) -> None:
@@ -115,9 +116,9 @@ class TestWhereItLeads:
         """It was cut off from the others when the master moved."""
         ask = Sentinels._ask
 
-        async def asked(self: Sentinels, client: Redis) -> Master | str:
-            if client is not self._clients[stale]:
-                return await ask(self, client)
+        async def asked(self: Sentinels, pool: Pool) -> Master | str:
+            if pool is not self.pools[stale]:
+                return await ask(self, pool)
             return Master(-1, "127.0.0.1", 1)
 
         monkeypatch.setattr(Sentinels, "_ask", asked)
@@ -262,7 +263,7 @@ class TestLeaving:
     async def test_an_earlier_epoch_is_not_followed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with moving(tmp_path, monkeypatch) as (known, client):
+        async with moving(tmp_path, monkeypatch, listening=True) as (known, client):
             port = known.at.port
             assert await place(client) == port
             known.at = known.later._replace(epoch=known.at.epoch)
@@ -311,7 +312,7 @@ class TestClosing:
     async def test_nothing_is_left_at_whatever_moment_it_is_stopped(self, watched: Watched) -> None:
         steps, stopped = 0, True
         while stopped:
-            client = connect(watched.url, timeout=PATIENT)
+            client = connect(watched.url, timeout=PATIENT, listening=True)
             asked = asyncio.create_task(client.ping())
             for _ in range(steps):
                 await asyncio.sleep(0)
@@ -322,7 +323,7 @@ class TestClosing:
             steps = steps + 1 if steps < 20 else steps * 5 // 4
 
     async def test_a_closed_client_neither_connects_nor_looks_again(self, watched: Watched) -> None:
-        client = connect(watched.url, timeout=PATIENT)
+        client = connect(watched.url, timeout=PATIENT, listening=True)
         await client.ping()
         await client.aclose()
         with pytest.raises(ConnectionError, match="closed"):
@@ -334,11 +335,10 @@ _WRITES = "return redis.call('SET', KEYS[1], 'v')"
 
 
 def _left(client: Redis) -> list[Any]:
-    pools = [client.connection_pool]
-    assert isinstance(pools[0], MasterPool)
-    assert pools[0]._watch is None or pools[0]._watch.done()
-    pools += [sentinel.connection_pool for sentinel in pools[0].sentinels._clients]
-    return [found for pool in pools for found in open_connections(pool)]
+    pool = client.connection_pool
+    assert isinstance(pool, MasterPool)
+    assert pool._watch is None or pool._watch.done()
+    return [found for one in (pool, *pool.sentinels.pools) for found in open_connections(one)]
 
 
 class _Known:
