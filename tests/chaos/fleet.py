@@ -36,7 +36,6 @@ SETTINGS = {
     "REDIS_TIMEOUT": "1",
     "POSITION_CHECK": "1",
     "RECONCILE_EVERY": "1",
-    "DRAIN": "2",
     "CANCEL_WAIT": "1.5",
     "CANCEL_GRACE": "0.5",
     "HEARTBEAT": "1",
@@ -45,6 +44,8 @@ SETTINGS = {
     "RETRY_DELAYS": "0.2,0.5",
     "CLIENT_BUFFER": "50",
 }
+# A gateway's requests end in time, whatever happens meanwhile; a worker's runs do not all.
+_DRAIN = {"gateway": "6", "worker": "1"}
 _OPTIONS = ("--appendonly", "yes", "--appendfsync", "always")
 _NO_REDIS = "switchroom: Redis at"
 """How a process says that it could not begin for want of Redis; it is started again."""
@@ -134,7 +135,7 @@ class Fleet:
         """Fill a slot; returns when its process is ready. Who cannot begin for want of Redis is
         started again.
         """
-        environ = environment(REDIS_URL=slot.link.url, **SETTINGS)
+        environ = environment(REDIS_URL=slot.link.url, DRAIN=_DRAIN[slot.kind], **SETTINGS)
         environ["CHAOS_MARKS"] = str(self._marks)
         while True:
             if slot.kind == "gateway":
