@@ -276,7 +276,8 @@ async def _dev(
             settings = settings.model_copy(update={"redis_url": url})
             async with open_store(settings) as store:
                 app = create_app(settings, card=source, store=store, gate=gate)
-                click.echo(banner(settings, _base_url(settings, listener), kept))
+                where = _base_url(settings, listener)
+                click.echo(banner(settings, where, kept, is_open=gate.open))
                 async with asyncio.TaskGroup() as group:
                     group.create_task(serve_worker(settings, agent, store=store, stop=stop))
                     group.create_task(server.serve(app, listener, drain=settings.drain, stop=stop))

@@ -55,8 +55,10 @@ async def any_redis(settings: Settings) -> AsyncIterator[tuple[str, str]]:
         yield url, kept
 
 
-def banner(settings: Settings, base_url: str, kept: str) -> str:
-    """What to tell a developer: which agent, what is kept, the card, and a `curl` that streams."""
+def banner(settings: Settings, base_url: str, kept: str, *, is_open: bool) -> str:
+    """What to tell a developer: which agent, what is kept, who may call, the card, and a `curl`
+    that streams.
+    """
     params = {
         "message": {"messageId": "ID", "role": "ROLE_USER", "parts": [{"text": "Hello there"}]}
     }
@@ -69,8 +71,13 @@ def banner(settings: Settings, base_url: str, kept: str) -> str:
         "no agent, so every task is completed without output; "
         "name one: `switchroom dev my_agent.py`"
     )
+    callers = (
+        f"ANYBODY who reaches {settings.host} may call it: no way to authenticate is set."
+        if is_open
+        else "Callers must authenticate: add a credential to the command below."
+    )
     return (
-        f"Switchroom {switchroom.__version__} runs {agent}.\n{kept}\n\n"
+        f"Switchroom {switchroom.__version__} runs {agent}.\n{kept}\n{callers}\n\n"
         f"Card  {base_url}{CARD_PATH}\n\n"
         f"curl -N {base_url}/ {headers} -d '{body}'\n"
     )
