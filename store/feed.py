@@ -26,8 +26,10 @@ __all__ = ["Feed", "Follower"]
 _log = logging.getLogger("switchroom.store")
 _FILL: Final = 500
 """Entries read from the log at a time, at most; fewer where they are large."""
+_PIECE: Final = 256 * 1024
+"""Bytes read from the log at a time: what one reader holds that stops where it is."""
 _HELD: Final = 1024 * 1024
-"""Bytes of live entries that wait for one reader."""
+"""Bytes of live entries that wait for one reader; all readers of a task share them."""
 _CHECK: Final = 250
 """Tasks whose `seq` is compared in one round trip."""
 
@@ -244,7 +246,7 @@ class Feed:
                 position.seq,
                 position.mark,
                 _FILL,
-                _HELD,
+                _PIECE,
             )
         )
         if answer[0] != b"good":
