@@ -87,8 +87,8 @@ def connect(
 
     `timeout` bounds connecting, each command and the wait for one of `connections` connections;
     then redis-py's TimeoutError or ConnectionError, as for a server that refuses the URL's user or
-    database. With `listening` an answer may take for ever, as pub/sub needs; connecting may not; and
-    a master that has moved is noticed by itself. Answers are bytes. Raises UrlError.
+    database. With `listening` an answer may take for ever, as pub/sub needs; connecting may not,
+    and that the master has moved is noticed by itself. Answers are bytes. Raises UrlError.
     """
     seconds = timeout.total_seconds()
     options: dict[str, Any] = {

@@ -189,9 +189,11 @@ class MasterConnection(Connection):
 
     def leave_for(self, master: Master) -> bool:
         """Breaks it if it leads to the master of an earlier time, elsewhere; who uses it hears."""
-        if self._writer is None or self.master is None or self.master[1:] == master[1:]:
+        if self.master is None or self.master[1:] == master[1:]:
             return False
         if self.master.epoch >= master.epoch:
+            return False
+        if self._writer is None or self._writer.transport.is_closing():
             return False
         self._writer.transport.abort()
         return True
