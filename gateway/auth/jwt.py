@@ -89,10 +89,10 @@ class JwtBearer(Way):
         token = token.strip()
         known = self._keys.known
         if known is not self._proved_by:
-            self._proved.clear()
+            self._proved.clear()  # also where keys have become too old to be believed
             self._proved_by = known
         digest = hashlib.sha256(token).digest()
-        if known and (proved := self._proved.get(digest)) and self._clock() < proved.until:
+        if (proved := self._proved.get(digest)) and self._clock() < proved.until:
             self._proved.move_to_end(digest)
             return proved.caller
         proved = await self._prove(token)

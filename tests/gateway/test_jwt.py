@@ -196,6 +196,7 @@ FORGED: dict[str, Callable[[Issuer], str | bytes]] = {
     "x5c": lambda i: forged(i, x5c=[b64(b"cert")]),
     "crit": lambda i: i.token(head={"crit": ["exp"], "exp": 1}),
     "crit b64": lambda i: i.token(head={"crit": ["b64"]}),
+    "crit b64 that is there": lambda i: hand_made(i, {**HEAD, "crit": ["b64"], "b64": True}),
     "crit empty": lambda i: hand_made(i, {"alg": "EdDSA", "kid": "EdDSA", "crit": []}),
     "b64 false": lambda i: hand_made(i, {"alg": "EdDSA", "kid": "EdDSA", "b64": False}),
     # signature and form
