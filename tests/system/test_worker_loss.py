@@ -29,7 +29,6 @@ from tests.support.rpc import (
     Rpc,
     answer_in,
     answer_of,
-    ended,
     ends_in,
     message,
     state_of,
@@ -201,11 +200,13 @@ async def test_a_run_that_kills_its_worker_each_time_fails_in_the_end(
     mortals: Deployment, one: Rpc, gates: Gates
 ) -> None:
     task_id = (await one.send("die", now=True))["task"]["id"]
-    for attempt in (1, 2, 3):
-        await mortals.worker(await gates.begun(task_id, attempt)).ended()
+
+    async def over() -> Any:
         await mortals.replace_the_dead()
-    task = await ended(one, task_id)
-    assert state_of(task) == "FAILED"
+        task = await one.get(task_id)
+        return task if state_of(task) == "FAILED" else None
+
+    task = await wait_until(over, what="the task has failed", within=60)
     assert told_by(task) == "The task was begun 3 times, and its worker lost each time."
     assert [attempt for _, attempt, _ in gates.runs(task_id)] == [1, 2, 3]
 
