@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -11,11 +13,14 @@ import pytest
 
 from switchroom.agent import Event, Run
 from switchroom.protocol.errors import Unavailable
+from switchroom.protocol.model import TaskState
 from switchroom.store import Store
+from switchroom.store.commit import GroupCommit
 from switchroom.store.scripts import Call, command
 from switchroom.worker.reconcile import Reconciler
-from tests.support.acts import due, open_tasks
-from tests.support.faults import Cut
+from tests.conftest import SOAK
+from tests.support.acts import due, new_task, open_tasks
+from tests.support.faults import Cut, How
 from tests.support.house import Gateway, House, message
 from tests.support.wait import wait_until
 
@@ -344,3 +349,162 @@ async def test_a_worker_reconciles_by_itself(house: House, gateway: Gateway) -> 
     await due(gateway.store, task["id"])
     await house.worker(agent)
     await house.state(task["id"], COMPLETED)
+
+
+class Counting:
+    """Asks first, then answers; `runs` are the turns that it was begun for."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, int]] = []
+
+    async def __call__(self, run: Run) -> AsyncIterator[Event]:
+        self.runs.append((run.task_id, run.turn))
+        yield run.ask("Which?") if run.text == "ask" else run.text
+
+
+apart_or_not = pytest.mark.parametrize("apart", [False, True], ids=["one-Redis", "two"])
+
+
+def where(apart: bool) -> dict[str, Any]:
+    """Where the queue is."""
+    return {"queue_url": f"fake://{uuid.uuid4().hex}"} if apart else {}
+
+
+async def look_twice(reconciler: Reconciler, store: Store) -> None:
+    """An id that is absent is struck off the second time; what else there is, is looked after."""
+    for _ in range(2):
+        await due(store, *await open_tasks(store))
+        await reconciler.look()
+
+
+@apart_or_not
+@pytest.mark.parametrize("follows_up", [False, True], ids=["first", "follow-up"])
+async def test_a_gateway_may_die_between_any_two_commands_of_a_send(
+    house: House, apart: bool, follows_up: bool
+) -> None:
+    """Nobody sends again. What was accepted runs, once; of the rest nothing is left."""
+    counting, queue = Counting(), where(apart)
+    gateway, other = await house.gateway(**queue), await house.gateway(**queue)
+    store = gateway.store
+    worker = await house.worker(counting, **queue)
+    waiting = [(await gateway.send("ask"))["id"] for _ in range(20 if follows_up else 0)]
+    await worker.drain()
+    turn = 2 if follows_up else 1
+
+    cuts = 0
+    for lane in dict.fromkeys((store.commit, store.queue_commit)):
+        at, hit = 1, True
+        while hit:
+            ways: list[tuple[How, int | None]] = [("before", None), ("lost", None)]
+            while ways:
+                how, sent = ways.pop()
+                cut = Cut(lane, at=at, how=how, sent=sent)
+                with contextlib.suppress(Unavailable):
+                    more = {"task": waiting.pop()} if follows_up else {}
+                    await gateway.send("hi", returnImmediately=True, **more)
+                cut.heal()
+                hit, cuts = cut.hit, cuts + cut.hit
+                if how == "lost":  # now it is known how many commands there are
+                    ways += [("between", sent) for sent in range(1, cut.calls)]
+                if not hit:
+                    break
+            at += 1
+    assert cuts >= (5 if apart else 4)
+
+    await look_twice(Reconciler(other.store, house.settings), other.store)
+    worker = await house.worker(counting, **queue)
+    (keys,) = await store.commit(command("KEYS", store.keys.task("*")))
+    tasks = {key.decode().split("{")[1].split("}")[0] for key in keys}
+    assert set(await open_tasks(store)) == tasks
+    accepted = [task_id for task_id in tasks if (await house.view(task_id)).turn == turn]
+    assert accepted
+    for task_id in accepted:
+        await house.state(task_id, COMPLETED)
+        assert counting.runs.count((task_id, turn)) == 1
+    assert await store.queue.depth() == 0
+
+
+@apart_or_not
+@pytest.mark.parametrize("lost", ["the job", "its place", "both", "all"])
+async def test_what_a_queue_loses_of_a_job_is_put_there_again(
+    house: House, apart: bool, lost: str
+) -> None:
+    """Evicted, deleted or emptied: each task runs once."""
+    counting, queue = Counting(), where(apart)
+    gateway = await house.gateway(**queue)
+    store, names = gateway.store, gateway.store.keys.queue
+    ids = [(await gateway.send("hi", returnImmediately=True))["id"] for _ in range(3)]
+    for task_id in ids:
+        job = f"run:{task_id}:1"
+        if lost in ("the job", "both", "all"):
+            await store.queue_commit(command("DEL", f"arq:job:{job}"))
+        if lost in ("its place", "both"):
+            await store.queue_commit(command("ZREM", names.queue, job))
+    if lost == "all":
+        await store.queue_commit(command("DEL", names.queue, names.running))
+    await due(store, *ids)
+    await Reconciler(store, house.settings).look()
+    await house.worker(counting, **queue)
+    for task_id in ids:
+        await house.state(task_id, COMPLETED)
+    assert sorted(counting.runs) == sorted((task_id, 1) for task_id in ids)
+
+
+@pytest.mark.parametrize(
+    "store_url",
+    [pytest.param("redis-server", marks=pytest.mark.requires("redis-server"))],
+    indirect=True,
+)
+async def test_a_look_costs_as_much_as_there_is_open(house: House) -> None:
+    """However much is stored: as many commands, as many bytes, as many keys that are touched."""
+    gateway = await house.gateway()
+    store = gateway.store
+    reconciler = Reconciler(store, house.settings)
+
+    async def store_more(count: int) -> None:
+        async def one() -> None:
+            await store.tasks.end(await new_task(store), TaskState.COMPLETED, force=False)
+
+        for _ in range(count // 50):
+            await asyncio.gather(*(one() for _ in range(50)))
+        while ids := [task_id for task_id in await open_tasks(store) if task_id not in open_ids]:
+            await due(store, *ids)
+            await reconciler.look()
+
+    async def touched() -> int:
+        (text,) = await store.commit(command("INFO", "stats"))
+        found = dict(line.split(":") for line in text.decode().split() if ":" in line)
+        return int(found["keyspace_hits"]) + int(found["keyspace_misses"])
+
+    async def cost() -> tuple[int, int, int]:
+        commands, size = 0, 0
+
+        def counted(lane: GroupCommit) -> None:
+            send = lane._pipeline
+
+            async def pipeline(calls: Sequence[Call]) -> list[Any]:
+                nonlocal commands, size
+                answers = await send(calls)
+                commands += len(calls)
+                size += len(repr(calls)) + len(repr(answers))
+                return answers
+
+            lane._pipeline = pipeline  # type: ignore[method-assign]
+            undo.append(lambda: setattr(lane, "_pipeline", send))
+
+        undo: list[Any] = []
+        await due(store, *open_ids)
+        before = await touched()
+        for lane in dict.fromkeys((store.commit, store.reads, store.queue_commit)):
+            counted(lane)
+        assert await reconciler.look() == len(open_ids)
+        for each in undo:
+            each()
+        return commands, size, await touched() - before
+
+    open_ids = [(await gateway.send("hi", returnImmediately=True))["id"] for _ in range(10)]
+    await store_more(50)
+    little = await cost()
+    await store_more(5_000 if SOAK else 250)
+    assert await cost() == little
+    assert little[0] <= 8 * len(open_ids)
