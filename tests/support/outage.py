@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,8 +19,8 @@ from tests.support.redis import running_server
 __all__ = ["FrailRedis", "frail_redis"]
 
 _KEPT = ("--appendonly", "yes")
-# A key a second, and between two keys it answers.
-_SLOWLY = ("--key-load-delay", "1000000", "--loading-process-events-interval-bytes", "1024")
+# 20 keys a second; it answers each time it has read so many bytes.
+_SLOWLY = ("--key-load-delay", "50000", "--loading-process-events-interval-bytes", "1024")
 
 
 class FrailRedis:
@@ -36,6 +37,19 @@ class FrailRedis:
     @property
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
+
+    def fatten(self) -> None:
+        """Gives it something to load for longer than a test looks, in pieces between which a slow
+        start answers.
+        """
+        with self.client.pipeline(transaction=False) as pipeline:
+            for number in range(1_000):
+                pipeline.set(f"fat:{number}", os.urandom(1_100), ex=3_600)
+            pipeline.execute()
+        # What is loaded from a log of commands answers nothing meanwhile.
+        self.client.bgrewriteaof()
+        while self.client.info("persistence")["aof_rewrite_in_progress"]:
+            time.sleep(0.01)
 
     def stop(self) -> None:
         """In order: everything it has acknowledged is on its disk."""

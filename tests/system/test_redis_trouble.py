@@ -35,7 +35,8 @@ from tests.support.rpc import (
 from tests.support.wait import wait_until
 from tests.system.conftest import AGENT, CARD, Gates
 
-pytestmark = pytest.mark.requires("redis-server")
+# The loop of the link's fixture, which must run while a test does.
+pytestmark = [pytest.mark.requires("redis-server"), pytest.mark.asyncio(loop_scope="session")]
 
 LEASE = 3
 # A lease is what an outage may cost, so it is short; the rest fits under it.
@@ -108,13 +109,13 @@ def _unharmed(running: Deployment) -> None:
     assert [text for _, text in running.logs() if "Traceback" in text] == []
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def one(survivors: Deployment) -> AsyncIterator[Rpc]:
     async with Rpc(survivors.gateways[0].url) as client:
         yield client
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def other(survivors: Deployment) -> AsyncIterator[Rpc]:
     async with Rpc(survivors.gateways[1].url) as client:
         yield client
@@ -230,6 +231,7 @@ class TestAway:
     ) -> None:
         async with one.stream("SendStreamingMessage", params) as events:
             seen = await until(events, "2 ")
+            frail.fatten()
             frail.stop()
             frail.start(slowly=True)
             try:
