@@ -46,6 +46,7 @@ __all__ = [
     "encode_event",
     "encode_result",
     "find",
+    "require",
     "require_scope",
 ]
 
@@ -107,8 +108,7 @@ async def dispatch(
     `context.extensions` are the active ones. Raises A2AError, and whatever the handler raises. A
     gateway that drains opens no new stream; all else goes on.
     """
-    require_scope(method.scope, context)
-    _require(method, context, card)
+    require(method, context, card)
     if method.stream and draining:
         raise Unavailable("This gateway is shutting down; try again", retry_after=1)
     answer = await handler.dispatch(method.name, params, context)
@@ -128,7 +128,11 @@ def require_scope(scope: Scope | None, context: CallContext) -> None:
         raise PermissionDenied(metadata={"scope": scope})
 
 
-def _require(method: Method, context: CallContext, card: AgentCard) -> None:
+def require(method: Method, context: CallContext, card: AgentCard) -> None:
+    """What is checked of a call before its params are: what the caller may, the card offers and
+    the client supports. Raises A2AError.
+    """
+    require_scope(method.scope, context)
     offers = card.capabilities
     match method.needs:
         case "streaming" if not offers.streaming:

@@ -21,6 +21,7 @@ from switchroom.gateway.auth.gate import Gate
 from switchroom.gateway.body import CLOSE, ClientLeft, read_body
 from switchroom.gateway.context import (
     EXTENSION_HEADERS,
+    CallContext,
     Notes,
     active_extensions,
     read_context,
@@ -33,6 +34,7 @@ from switchroom.gateway.dispatch import (
     Result,
     as_fault,
     dispatch,
+    require,
 )
 from switchroom.gateway.sse import SSE_HEADERS, EventStreams
 from switchroom.gateway.wire import Wire
@@ -209,17 +211,14 @@ class Endpoint:
         call.extensions = active_extensions(
             headers, call.scope["headers"], declared=self._extensions
         )
-        call.row, asked = call.wire.request(call.row, params)
-        context = read_context(
-            headers,
-            version=call.wire.version,
-            caller=call.caller,
-            tenant=_tenant(asked),
-            request_id=call.request_id,
-            extensions=call.extensions,
-            base_url=self._address.of(call.scope) if _names_us(call.row) else "",
-            notes=call.notes,
-        )
+        try:
+            call.row, asked = call.wire.request(call.row, params)
+            tenant = _tenant(asked)
+        except InvalidParams:
+            # Who may not, or asks for what is not on offer, is told that first in every version.
+            require(call.row, self._context(call, headers, tenant=""), self._card)
+            raise
+        context = self._context(call, headers, tenant=tenant)
         if self.handler is None:
             raise Unavailable("This gateway is starting; try again", retry_after=1)
         return await dispatch(
@@ -229,6 +228,19 @@ class Endpoint:
             context,
             card=self._card,
             draining=self._draining.is_set(),
+        )
+
+    def _context(self, call: Call, headers: dict[bytes, bytes], *, tenant: str) -> CallContext:
+        assert call.row is not None
+        return read_context(
+            headers,
+            version=call.wire.version,
+            caller=call.caller,
+            tenant=tenant,
+            request_id=call.request_id,
+            extensions=call.extensions,
+            base_url=self._address.of(call.scope) if _names_us(call.row) else "",
+            notes=call.notes,
         )
 
     async def _stream(self, source: AsyncIterator[Event], call: Call, send: Send) -> None:

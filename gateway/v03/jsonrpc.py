@@ -89,10 +89,7 @@ class JsonRpcWire(V03Wire):
                     return method, {"taskId": config.id, "id": wanted}
                 if method.name == "GetTaskPushNotificationConfig":
                     return ANY_CONFIG, {"taskId": config.id}
-                field = "pushNotificationConfigId"
-                raise InvalidParams(
-                    f"Invalid parameters: {field} is required", violations=[(field, "is required")]
-                )
+                raise InvalidParams(violations=[("pushNotificationConfigId", "is required")])
             case "GetExtendedAgentCard":
                 return method, None
             case _:  # an extension's

@@ -59,6 +59,8 @@ class Part(Model):
     def _has_content(self) -> Self:
         if getattr(self, self.kind) is None:
             raise PydanticCustomError("content", "needs the member {kind}", {"kind": self.kind})
+        if len([each for each in (self.text, self.file, self.data) if each is not None]) != 1:
+            raise PydanticCustomError("content", "needs no more than one of text, file, data")
         return self
 
     def core(self) -> Json:

@@ -191,6 +191,19 @@ class InvalidParams(ProtocolError):
     code, http, status, reason = -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"
     message = "Invalid parameters"
 
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        violations: Sequence[tuple[str, str]] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        if message is None and violations:
+            field, text = violations[0]
+            message = f"{self.message}: {field} {text}"
+        super().__init__(message, metadata=metadata, violations=violations, retry_after=retry_after)
+
 
 class TaskNotFound(A2AError):
     """No such task, or not the caller's: the two look alike (§13.1)."""

@@ -180,19 +180,14 @@ def decode(model: type[M], params: Any) -> M:
     if params is None:
         params = {}
     if not isinstance(params, dict):
-        raise _invalid([("params", "must be an object")])
+        raise InvalidParams(violations=[("params", "must be an object")])
     try:
         return model.model_validate(params)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
     violations = [(_path(d["loc"]) or "params", _text(d)) for d in details[:_MOST_VIOLATIONS]]
     # Outside of the except block: the chained error would carry the values into logs.
-    raise _invalid(violations)
-
-
-def _invalid(violations: list[tuple[str, str]]) -> InvalidParams:
-    field, text = violations[0]
-    return InvalidParams(f"Invalid parameters: {field} {text}", violations=violations)
+    raise InvalidParams(violations=violations)
 
 
 _TEXTS = {

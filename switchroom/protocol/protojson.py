@@ -149,7 +149,7 @@ def _int32(value: object) -> object:
         raise PydanticCustomError("int32", "must be a whole number")
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}", value):
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
         return int(value)
     if not isinstance(value, int):
         raise PydanticCustomError("int32", "must be a whole number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from switchroom.gateway.app import create_app
 from switchroom.gateway.card import CARD_PATH
 from switchroom.protocol.methods import METHODS
 from switchroom.protocol.model import Json
-from tests.support.gateways import call, card_of, client_of
+from tests.support.gateways import call, card_of, client_of, request
 from tests.support.house import House, message
 from tests.support.wires import WIRES, Refused, wire_of
 
@@ -52,6 +53,28 @@ async def test_each_is_offered_or_refused_by_itself(
                 assert code == REFUSALS[needs], method
             else:
                 assert code == (-32007 if needs == "extended_agent_card" else -32602), method
+
+
+async def test_it_is_refused_before_its_params_are_in_either_version(house: House) -> None:
+    wrong = {"id": 1, "message": 1, "tenant": 1}
+    async with gateway(house, {}) as http:
+        for row in (row for row in METHODS.values() if row.needs):
+            code = REFUSALS[row.needs or ""]
+            for version, name in (("1.0", row.name), ("0.3", row.v03)):
+                asked = request(str(name), wrong)
+                said = await http.post("/", json=asked, headers={"A2A-Version": version})
+                answer = json.loads(said.text.removeprefix("data: "))
+                assert answer["error"]["code"] == code, name
+        for path in ("/v1/message:stream", "/v1/tasks/t/pushNotificationConfigs"):
+            answer = (await http.post(path, json=wrong)).json()
+            assert (
+                answer["code"] == REFUSALS["push_notifications" if "push" in path else "streaming"]
+            )
+    required = {"extensions": [{"uri": "https://ext.test", "required": True}]}
+    async with gateway(house, required) as http:
+        for name in ("message/send", "tasks/get"):
+            answer = (await http.post("/", json=request(name, wrong))).json()
+            assert answer["error"]["code"] == -32008
 
 
 HOOK = {"url": "https://hook.test/"}

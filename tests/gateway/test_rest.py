@@ -379,7 +379,7 @@ async def test_every_error_has_the_statuses_of_the_table(
         response = await client.get("/tasks/t1", headers=V1)
     http, status = kind().statuses(table)
     error = fault(response, status=http)
-    assert (error["status"], error["message"]) == (status, kind.message)
+    assert (error["status"], error["message"]) == (status, str(handler.error))
     assert error["details"] == handler.error.data()
 
 

@@ -117,6 +117,13 @@ def test_violations_become_a_bad_request() -> None:
     }
 
 
+def test_a_violation_is_in_the_message_for_people_too() -> None:
+    violations = [("pageToken", "is not ours"), ("pageSize", "is odd")]
+    assert str(InvalidParams(violations=violations)) == "Invalid parameters: pageToken is not ours"
+    assert str(InvalidParams("Both", violations=violations)) == "Both"
+    assert str(InvalidParams()) == "Invalid parameters"
+
+
 def test_when_to_come_back() -> None:
     assert errors.Unavailable(retry_after=1.5).retry_after == 1.5
     assert errors.Unavailable().retry_after is None

@@ -140,6 +140,8 @@ def test_the_message_for_people_names_the_first_field() -> None:
         ({"pageSize": 0}, {"pageSize": "must be at least 1"}),
         ({"pageSize": 101}, {"pageSize": "must be at most 100"}),
         ({"page_size": "x"}, {"pageSize": "must be a whole number"}),
+        ({"pageSize": "99999999999"}, {"pageSize": "must be at most 2147483647"}),
+        ({"historyLength": "99999999999"}, {"historyLength": "must be at most 2147483647"}),
         ({"pageToken": 1}, {"pageToken": "must be a string"}),
         ({"includeArtifacts": "true"}, {"includeArtifacts": "must be true or false"}),
         (

@@ -295,6 +295,7 @@ def test_a_config_is_found_without_its_id() -> None:
         ({"parts": [{"type": "text", "text": "x"}]}, "message.parts[0].kind"),
         ({"parts": [{"kind": "text"}]}, "message.parts[0]"),
         ({"parts": [{"kind": "text", "text": 1}]}, "message.parts[0].text"),
+        ({"parts": [{"kind": "text", "text": "a", "data": {}}]}, "message.parts[0]"),
         ({"parts": [{"kind": "image", "text": "x"}]}, "message.parts[0].kind"),
         ({"parts": [{"kind": "data", "data": [1]}]}, "message.parts[0].data"),
         ({"parts": [{"kind": "file", "file": {}}]}, "message.parts[0].file"),
