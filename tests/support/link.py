@@ -38,7 +38,7 @@ class Link:
         self._connections: set[_Connection] = set()
         self._flows = asyncio.Event()
         self._flows.set()
-        self._losing: tuple[bytes, asyncio.Event] | None = None
+        self._losing: tuple[bytes, bytes, asyncio.Event] | None = None
 
     def cut(self) -> None:
         """Break every connection, in the middle of whatever it carries; new ones are taken."""
@@ -59,12 +59,12 @@ class Link:
         for connection in self._connections:
             connection.stranded = True
 
-    def lose(self, word: str) -> asyncio.Event:
+    def lose(self, word: str, *, told: str = "") -> asyncio.Event:
         """Lose the answer to the next request that has `word` in it, and break its connection. Set
-        once it is lost.
+        once it is lost.  told: what must stand in the answer, else the next is waited for.
         """
         lost = asyncio.Event()
-        self._losing = (word.encode(), lost)
+        self._losing = (word.encode(), told.encode(), lost)
         return lost
 
     async def close(self) -> None:
@@ -135,8 +135,8 @@ class Link:
                 await self._flows.wait()
                 if connection.stranded:
                     continue
-                if connection.loses and self._losing is not None:
-                    self._losing[1].set()
+                if connection.loses and self._losing is not None and self._losing[1] in data:
+                    self._losing[2].set()
                     self._losing = None
                     return
                 if self.delay:
