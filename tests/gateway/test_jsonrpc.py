@@ -397,7 +397,7 @@ async def test_every_error_has_its_code_and_status(
     status = kind.http if kind.edge else 200
     response = await call(client, "GetTask")
     error = fault(response, status=status)
-    assert (error["code"], error["message"]) == (kind.code, kind.message)
+    assert (error["code"], error["message"]) == (kind.code, str(handler.error))
     assert error["data"] == handler.error.data()
     assert response.json()["id"] == 1
 
