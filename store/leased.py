@@ -140,6 +140,7 @@ class LeasedWorker(Worker):
         self._begins = begins
         self._wake = asyncio.Event()
         self._returned = asyncio.Event()
+        self._doubtful = False
         self._taking = asyncio.Lock()
         self.owned: dict[str, LeasedJob] = {}
         """Jobs under our lease, by job id. Empty when the worker has stopped."""
@@ -211,7 +212,8 @@ class LeasedWorker(Worker):
         """
         await patiently(lambda: self._commit(command("PING")))
         losses = self._commit.losses
-        await asyncio.sleep(min(_SETTLE, self._lease / 3))
+        await asyncio.sleep(min(_SETTLE, self._lease / 2))
+        self._doubtful = True
         return losses
 
     async def _take(self, limit: int) -> tuple[int, float]:
@@ -229,6 +231,7 @@ class LeasedWorker(Worker):
                 *((self._begins, seed, *self._lapsing()) if self._begins else ()),
             )
         )
+        self._doubtful = False
         found = answer[2]
         for n, (raw_id, new, begun) in enumerate(
             zip(found[::3], found[1::3], found[2::3], strict=True)
@@ -262,9 +265,13 @@ class LeasedWorker(Worker):
 
     def _lapsing(self) -> list[str]:
         """Our jobs whose lease may be over by now: should we take them again, they go on as they
-        are, and a begin would fence them out.
+        are, and a begin would fence them out. After an outage it may be any of them.
         """
-        return [job.job_id for job in self.owned.values() if job.left < self._lease / 3]
+        return [
+            job.job_id
+            for job in self.owned.values()
+            if self._doubtful or job.left < self._lease / 3
+        ]
 
     async def _work(self, job: LeasedJob) -> None:
         over = JobOver(again=0.0)
