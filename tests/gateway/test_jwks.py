@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from jwt.algorithms import ECAlgorithm
 
 from switchroom.gateway.auth import jwks
 from switchroom.gateway.auth.jwks import IssuerKeys, holds_for
@@ -142,6 +143,7 @@ async def test_whatever_the_issuer_does_calls_go_on_with_the_last_good_keys(
         await wait_until(told, what="it is said")
         if how == "floods":
             await wait_until(issuer.cut.is_set, what="the flood is cut off")
+            assert "answers more than 262144 bytes" in caplog.text
 
 
 @EVERY_HOW
@@ -345,6 +347,17 @@ class TestKeySet:
     )
     def test_and_a_broken_rsa_key_too(self, members: dict[str, Any]) -> None:
         assert self.usable({**jwk_of(rsa_key(), kid="k"), **members}) == {}
+
+    def test_and_one_that_is_no_longer_secret(self) -> None:
+        private = ECAlgorithm.to_jwk(self.P256, as_dict=True)
+        assert "d" in private
+        private.pop("key_ops", None)
+        assert self.usable({**private, "kid": "k"}) == {}
+
+    def test_nor_are_too_many_taken(self) -> None:
+        key = jwk_of(self.P256, kid="k")
+        assert self.usable(*[key] * 100)
+        assert self.usable(*[key] * 101) == {}
 
     def test_and_a_weak_one(self) -> None:
         assert self.usable(jwk_of(rsa_key(bits=1024), kid="k")) == {}

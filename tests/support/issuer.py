@@ -172,7 +172,7 @@ class Issuer:
                 body = b"[" + body + b"]"
             case "packed":
                 headers["Content-Encoding"] = "gzip"
-                body = gzip.compress(body.ljust(1024 * 1024))
+                body = gzip.compress(body)
             case "floods":
                 length = 10 * 1024 * 1024 * 1024
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
