@@ -68,6 +68,12 @@ async def read_body(
                 "supported": "application/json",
             },
         )
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding not in (b"", b"identity"):
+        raise MediaTypeNotSupported(
+            "The request's Content-Encoding is not supported; send it as it is",
+            metadata={"contentEncoding": encoding.decode("latin-1")[:100]},
+        )
     try:
         async with asyncio.timeout(within):
             return await _read(receive, limit)

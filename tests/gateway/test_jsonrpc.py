@@ -136,6 +136,14 @@ async def test_json_by_any_name(client: httpx.AsyncClient, content_type: str) ->
     assert "result" in response.json()
 
 
+@pytest.mark.parametrize(("encoding", "status"), [("identity", 200), ("gzip", 415), ("br", 415)])
+async def test_a_body_comes_as_it_is(client: httpx.AsyncClient, encoding: str, status: int) -> None:
+    response = await post(client, request("GetTask"), **{"content-encoding": encoding})
+    assert response.status_code == status
+    if status == 415:
+        assert "Content-Encoding" in fault(response, status=415)["message"]
+
+
 async def test_no_content_type_is_json(client: httpx.AsyncClient) -> None:
     response = await client.post("/", content=json.dumps(request("GetTask")), headers=V1)
     assert "content-type" not in response.request.headers
