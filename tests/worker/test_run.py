@@ -740,8 +740,12 @@ async def test_a_lease_that_is_lost_stops_the_agent(house: House) -> None:
     task = await gateway.send("hi", returnImmediately=True)
     await wait_until(lambda: held.attempts, what="the agent has begun")
     (job,) = worker.leased.owned
-    in_progress = f"arq:in-progress:{job}"
-    await house.store.commit(command("SET", in_progress, "another", "PX", 60_000))
+    queue, ends = house.store.keys.queue, house.store.clock.now() + 60_000
+    await house.store.commit(  # as another takes it
+        command("SET", f"arq:in-progress:{job}", "another", "PX", 60_000),
+        command("ZADD", queue.queue, ends, job),
+        command("ZADD", queue.running, ends, job),
+    )
     await wait_until(lambda: held.cleaned, what="the agent was stopped")
     await wait_until(lambda: not worker.leased.owned, what="the job was let go")
     view = await house.view(task["id"])
