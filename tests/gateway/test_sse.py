@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import socket
+import stat
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
@@ -300,13 +301,12 @@ def patience_for(client: socket.socket) -> int | None:
     """How long the server's system waits for the client, in ms; None if the server is not connected
     to it (any more).
     """
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            with socket.socket(fileno=os.dup(int(fd))) as end:
-                if end.getpeername() == client.getsockname():
-                    return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        except OSError:
-            continue
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed meanwhile, or no connected socket
+            if stat.S_ISSOCK(os.stat(fd := int(name)).st_mode):
+                with socket.socket(fileno=os.dup(fd)) as end:
+                    if end.getpeername() == client.getsockname():
+                        return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     return None
 
 
