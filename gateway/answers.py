@@ -12,8 +12,7 @@ from contextlib import aclosing
 
 from switchroom.gateway.dispatch import StreamItem
 from switchroom.gateway.limits import Ticket
-from switchroom.gateway.sends import Sent
-from switchroom.protocol.errors import Unavailable
+from switchroom.gateway.sends import Sent, gone_back
 from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import is_terminal, with_history
 from switchroom.protocol.model import TaskState
@@ -115,8 +114,7 @@ class Answers:
         sent.follower = await self._store.feed.subscribe(sent.task["id"])
         view = await self._store.tasks.read(sent.task["id"])
         if view is None:
-            # It was accepted, so the store went back in time; its run may write it anew.
-            raise Unavailable("The task is not there at the moment; send again", retry_after=1)
+            raise gone_back()
         sent.task, sent.position, sent.done = view.task, view.position, view.done
         sent.shown, sent.said = view.shown, view.answer
 

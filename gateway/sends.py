@@ -18,6 +18,7 @@ from switchroom.gateway.pressure import Pressure
 from switchroom.protocol.errors import (
     InvalidParams,
     TaskNotFound,
+    Unavailable,
     UnsupportedOperation,
 )
 from switchroom.protocol.event import encode
@@ -33,7 +34,7 @@ from switchroom.store.read import TaskView, read_call, view_of
 from switchroom.store.tasks import Accepted, Send
 from switchroom.store.turn import TurnInput
 
-__all__ = ["Sends", "Sent", "too_many_configs"]
+__all__ = ["Sends", "Sent", "gone_back", "too_many_configs"]
 
 
 @dataclass(slots=True)
@@ -295,7 +296,7 @@ class Sends:
     async def _found(self, task_id: str, accepted: Accepted, follower: Follower) -> Sent:
         view = await self._store.tasks.read(task_id)
         if view is None:
-            raise TaskNotFound()
+            raise gone_back()
         return Sent(
             view.owner,
             view.task,
@@ -364,3 +365,10 @@ def _busy(state: str) -> UnsupportedOperation:
     return UnsupportedOperation(
         f"The task is {state}; it takes a message again when it waits for input"
     )
+
+
+def gone_back() -> Unavailable:
+    """A task that had been accepted is not there: the store went back in time. Its run may write it
+    anew; if not, the same send makes it.
+    """
+    return Unavailable("The task is not there at the moment; send again", retry_after=1)

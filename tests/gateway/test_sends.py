@@ -8,7 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from switchroom.agent import Event, Message, Run
-from switchroom.protocol.errors import InvalidParams, TaskNotFound, UnsupportedOperation
+from switchroom.protocol.errors import (
+    InvalidParams,
+    TaskNotFound,
+    Unavailable,
+    UnsupportedOperation,
+)
 from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import fold
 from switchroom.protocol.model import Json
@@ -531,6 +536,24 @@ async def test_an_id_of_another_task_is_unusable(house: House) -> None:
         position = (await stream.next()).id
     async with gateway.subscribe(two["id"], after=position) as stream:
         assert (await stream.next()).event == {"task": two}
+
+
+async def test_a_repeat_whose_task_is_lost_as_it_is_found_may_be_sent_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was there when it was accepted, and not when it was read: a failover lay between."""
+    gateway = await house.both(words)
+    params = message("one")
+    await gateway.call("SendMessage", params)
+
+    async def lost(_: str, **__: object) -> None:
+        return None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gateway.store.tasks, "read", lost)
+        with pytest.raises(Unavailable):
+            await gateway.call("SendMessage", params)
+    assert text((await gateway.call("SendMessage", params))["task"]) == "one"
 
 
 async def test_a_repeated_streaming_send_goes_on_where_its_client_was(house: House) -> None:

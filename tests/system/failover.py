@@ -67,12 +67,18 @@ class Load:
     def __init__(self, clients: Sequence[Rpc]) -> None:
         self._clients = clients
         self._stopped = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
         self.sent: list[Sent] = []
 
-    async def run(self, width: int) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(width):
-                group.create_task(self._send(self._clients[number % len(self._clients)], number))
+    def start(self, width: int) -> None:
+        """So many clients begin to send."""
+        self._running = asyncio.create_task(self._send_all(width))
+
+    async def close(self) -> None:
+        """Returns when all are done. Raises what one of them met with and may not have."""
+        self.stop()
+        if self._running is not None:
+            await self._running
 
     def stop(self) -> None:
         """No more new sends; those under way are brought to their answers."""
@@ -80,11 +86,18 @@ class Load:
 
     async def after(self, moment: float, count: int) -> None:
         """Returns when so many sends have been answered since."""
-        await wait_until(
-            lambda: sum(sent.at > moment for sent in self.sent) >= count,
-            what="sends are answered again",
-            within=60,
-        )
+
+        def answered() -> bool:
+            if self._running is not None and self._running.done():
+                self._running.result()
+            return sum(sent.at > moment for sent in self.sent) >= count
+
+        await wait_until(answered, what="sends are answered again", within=60)
+
+    async def _send_all(self, width: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(width):
+                group.create_task(self._send(self._clients[number % len(self._clients)], number))
 
     async def _send(self, client: Rpc, number: int) -> None:
         count = 0
@@ -119,6 +132,7 @@ async def repeated(client: Rpc, params: dict[str, Any]) -> Sent:
         tries += 1
         response = await client.post("SendMessage", params)
         if response.status_code == 200:
+            assert "result" in response.json(), response.text
             task = response.json()["result"]["task"]
             return Sent(params, task["id"], time.monotonic(), tries)
         assert response.status_code == 503, response.text
@@ -141,15 +155,15 @@ async def loaded(running: Deployment, *, width: int) -> AsyncIterator[Load]:
     """A load on all gateways for as long as the block lasts."""
     clients = [Rpc(gateway.url) for gateway in running.gateways]
     load = Load(clients)
-    task = asyncio.create_task(load.run(width))
+    load.start(width)
     try:
         yield load
     finally:
-        load.stop()
-        await asyncio.gather(task, return_exceptions=True)
-        for client in clients:
-            await client.http.aclose()
-    task.result()
+        try:
+            await load.close()
+        finally:
+            for client in clients:
+                await client.http.aclose()
 
 
 async def _measure(watched: Watched, running: Deployment, how: str) -> str:
