@@ -144,6 +144,8 @@ async def test_whatever_the_issuer_does_calls_go_on_with_the_last_good_keys(
         if how == "floods":
             await wait_until(issuer.cut.is_set, what="the flood is cut off")
             assert "answers more than 262144 bytes" in caplog.text
+        if isinstance(how, dict) and "jwks_uri" in how.get("discovery", {}):
+            assert "it says its keys are at" in caplog.text, "nobody has been asked there"
 
 
 @EVERY_HOW
