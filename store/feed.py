@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from switchroom.store.commit import GroupCommit, StoreUnavailable, patiently
@@ -270,24 +270,24 @@ class Feed:
             await asyncio.sleep(self._check_every)
             ids = list(self._tasks)
             for at in range(0, len(ids), _CHECK):
-                chunk = ids[at : at + _CHECK]
-                before = {
-                    task_id: self._tasks[task_id].last
-                    for task_id in chunk
-                    if task_id in self._tasks
-                }
                 try:
-                    found = await self._reads(
-                        *(command("HMGET", self._keys.task(i), "seq", "mark") for i in chunk)
-                    )
+                    await self._compare(ids[at : at + _CHECK])
                 except StoreUnavailable:
                     break
-                for task_id, (seq, mark) in zip(chunk, found, strict=True):
-                    task = self._tasks.get(task_id)
-                    if task is None:
-                        continue
-                    at_store = None if seq is None else Position(int(seq), mark.decode())
-                    if at_store is None or at_store not in (before.get(task_id), task.last):
-                        task.last = at_store
-                        for follower in task.followers:
-                            follower.doubt()
+                except Exception:  # damage to one task's key; the others' turn comes all the same
+                    _log.exception("Streams could not be compared with the store")
+
+    async def _compare(self, ids: Sequence[str]) -> None:
+        before = {task_id: self._tasks[task_id].last for task_id in ids if task_id in self._tasks}
+        found = await self._reads(
+            *(command("HMGET", self._keys.task(i), "seq", "mark") for i in ids)
+        )
+        for task_id, (seq, mark) in zip(ids, found, strict=True):
+            task = self._tasks.get(task_id)
+            if task is None:
+                continue
+            at_store = None if seq is None else Position(int(seq), mark.decode())
+            if at_store is None or at_store not in (before.get(task_id), task.last):
+                task.last = at_store
+                for follower in task.followers:
+                    follower.doubt()

@@ -483,6 +483,19 @@ class TestGoneBack:
             await reader.ended()
         await store.close()
 
+    async def test_a_look_that_fails_for_one_of_them_is_not_the_last(
+        self, settings: Settings, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = await Store.open(settings.model_copy(update={"position_check": ms(30)}))
+        gone, damaged = await new_task(store), await new_task(store)
+        async with reading(store, damaged), reading(store, gone) as reader:
+            key = store.keys.task(damaged)
+            await store.commit(command("DEL", key), command("SET", key, "no task", "PX", 60_000))
+            await wait_until(lambda: "could not be compared" in caplog.text, what="a look fails")
+            await store.commit(command("DEL", *store.keys.of_task(gone), key))
+            await reader.ended()
+        await store.close()
+
 
 async def open_run_of_next_turn(store: Store, task_id: str) -> RunLog:
     accepted = await follow_up(store, task_id)
