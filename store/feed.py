@@ -270,12 +270,23 @@ class Feed:
             await asyncio.sleep(self._check_every)
             ids = list(self._tasks)
             for at in range(0, len(ids), _CHECK):
+                chunk = ids[at : at + _CHECK]
                 try:
-                    await self._compare(ids[at : at + _CHECK])
+                    await self._compare(chunk)
                 except StoreUnavailable:
                     break
-                except Exception:  # damage to one task's key; the others' turn comes all the same
-                    _log.exception("Streams could not be compared with the store")
+                except Exception:
+                    await self._compare_each(chunk)
+
+    async def _compare_each(self, ids: Sequence[str]) -> None:
+        """Damage to one task's key must not keep the others from being looked at."""
+        for task_id in ids:
+            try:
+                await self._compare([task_id])
+            except StoreUnavailable:
+                return
+            except Exception as damage:
+                _log.error("task %s cannot be compared with the store: %r", task_id, damage)
 
     async def _compare(self, ids: Sequence[str]) -> None:
         before = {task_id: self._tasks[task_id].last for task_id in ids if task_id in self._tasks}

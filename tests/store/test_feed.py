@@ -488,12 +488,15 @@ class TestGoneBack:
     ) -> None:
         store = await Store.open(settings.model_copy(update={"position_check": ms(30)}))
         gone, damaged = await new_task(store), await new_task(store)
-        async with reading(store, damaged), reading(store, gone) as reader:
-            key = store.keys.task(damaged)
+        async with reading(store, gone) as reader:
+            follower, key = await store.feed.subscribe(damaged), store.keys.task(damaged)
             await store.commit(command("DEL", key), command("SET", key, "no task", "PX", 60_000))
-            await wait_until(lambda: "could not be compared" in caplog.text, what="a look fails")
-            await store.commit(command("DEL", *store.keys.of_task(gone), key))
+            await wait_until(
+                lambda: f"{damaged} cannot be compared" in caplog.text, what="a look fails"
+            )
+            await store.commit(command("DEL", *store.keys.of_task(gone)))
             await reader.ended()
+            follower.close()
         await store.close()
 
 
