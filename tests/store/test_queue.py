@@ -249,11 +249,11 @@ class TestRenew:
         task_id = new_id()
         await store.queue.enqueue(task_id, 1)
         await take(store)
-        (ends,) = (await listed(store, store.keys.queue.running)).values()
         await lapse(store, task_id)
+        (ended,) = (await listed(store, store.keys.queue.running)).values()
         assert await take(store, token="other") == [task_id]
         await finish(store, task_id, token="other", delay=5_000)
-        assert await renew(store, task_id, ends=ends) == ["lost"]
+        assert await renew(store, task_id, ends=ended) == ["lost"]
 
     async def test_one_that_was_queued_anew_and_nobody_has_is_gone(self, store: Store) -> None:
         """The queue has lost its memory, and a repeated send was faster than the renewal."""
