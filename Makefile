@@ -16,6 +16,9 @@ up: export SWITCHROOM_AGENT ?= $(AGENT)
 up: export SWITCHROOM_CARD ?= $(wildcard $(AGENT:.py=.json))
 up: export SWITCHROOM_DRAIN ?= 4
 
+# Most of what processes do is wait: two files at a time take little longer than one.
+TOGETHER ?= --numprocesses=2 --dist=loadfile
+
 .PHONY: help run up test soak check bench chaos conformance lock clean
 .DEFAULT_GOAL := help
 
@@ -29,10 +32,10 @@ up: .venv/dev.stamp ## two gateways (from PORT) and two workers from the Procfil
 	@PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/honcho start -c gateway=2,worker=2 -p $(PORT)
 
 test: .venv/dev.stamp .venv/sdk03.stamp ## every test that can run here; lists what it left out
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q $(TOGETHER)
 
 soak: .venv/dev.stamp .venv/sdk03.stamp ## the same tests with the long budgets
-	SWITCHROOM_SOAK=1 $(BIN)/pytest -q
+	SWITCHROOM_SOAK=1 $(BIN)/pytest -q $(TOGETHER)
 
 check: .venv/dev.stamp ## format, lint, types, architecture
 	$(BIN)/ruff format --check .

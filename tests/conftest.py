@@ -46,12 +46,6 @@ hypothesis.settings.register_profile("test", deadline=None, max_examples=50, dat
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=2_000)
 hypothesis.settings.load_profile("soak" if SOAK else "test")
 
-_left_out = pytest.StashKey[Counter[str]]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_left_out] = Counter()
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
@@ -72,7 +66,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.skipped and not hasattr(report, "wasxfail"):
-        _count_skip(item.config, report)
+        _refuse_in_ci(report)
     return report
 
 
@@ -82,23 +76,23 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
     if report.skipped:
-        _count_skip(collector.config, report)
+        _refuse_in_ci(report)
     return report
 
 
-def _count_skip(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    reason = reason.removeprefix("Skipped: ")
-    config.stash[_left_out][reason] += 1
+def _refuse_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
     if CI:
         report.outcome = "failed"
-        report.longrepr = f"CI leaves nothing out, but this was skipped: {reason}"
+        report.longrepr = f"CI leaves nothing out, but this was skipped: {_reason(report)}"
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    if left_out := config.stash[_left_out]:
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return reason.removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if left_out := Counter(map(_reason, terminalreporter.stats.get("skipped", ()))):
         terminalreporter.section("left out")
         for reason, count in left_out.most_common():
             terminalreporter.line(f"{count} test{'s' * (count > 1)}: {reason}")
