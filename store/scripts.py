@@ -104,7 +104,8 @@ def _load(name: str) -> Script:
         source = f"local function begin(KEYS, ARGV)\n{_source('begin')}end\n{source}"
     # Asking for the time costs a fifth of a small script: only where more is done with it than
     # told.
-    tells_time = "now" in re.findall(r"\w+", re.sub(r"--.*|return \{'\w+', now", "", source))
+    used = re.findall(r"\w+", re.sub(r"--.*|return \{'\w+', now", "", source))
+    tells_time = "now" in used or "clock" in used
     parts = [_CLOCK if tells_time else "local now = 0\n"]
     if any(
         word in source for word in ("TERMINAL", "INTERRUPTED", "SUBMITTED", "WORKING", "ANSWERED")

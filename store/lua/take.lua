@@ -22,9 +22,10 @@ local function take(id, new)
   out[#out + 1] = id; out[#out + 1] = new; out[#out + 1] = begun
   left = left - 1
 end
-for _, id in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', now, 'BYSCORE', 'LIMIT', 0, left)) do take(id, '') end
+-- A score may have a fraction: what became due within this millisecond is due.
+for _, id in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', '(' .. now + 1, 'BYSCORE', 'LIMIT', 0, left)) do take(id, '') end
 if left > 0 then
-  for _, id in ipairs(redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, left)) do take(id, '1') end
+  for _, id in ipairs(redis.call('ZRANGE', KEYS[1], '-inf', '(' .. now + 1, 'BYSCORE', 'LIMIT', 0, left)) do take(id, '1') end
 end
 local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 return {'ok', now, out, first and math.max(0, math.ceil(tonumber(first) - now)) or -1}

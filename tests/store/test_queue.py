@@ -200,6 +200,12 @@ class TestTake:
         (held,) = await store.queue_commit(command("GET", in_progress_key_prefix + job_id(task_id)))
         assert held == b"me"
 
+    async def test_in_the_order_in_which_they_came(self, store: Store) -> None:
+        """Also within a millisecond, and whatever their ids."""
+        came = [f"t{n}" for n in range(9, 0, -1)]
+        await store.queue_commit(*(store.queue.enqueueing(task_id, 1) for task_id in came))
+        assert await take(store) == came
+
     async def test_no_more_than_asked_for(self, store: Store) -> None:
         made = {new_id() for _ in range(7)}
         for task_id in made:
