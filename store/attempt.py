@@ -34,7 +34,8 @@ class Begun:
     """An attempt that has begun.
 
     base: the task as it stood when the turn began (JSON bytes, empty for turn 1).  claim: the
-    digest that its send goes by.  size: bytes of both.  input: what the turn was asked.
+    digest that its send goes by.  size: bytes of both.  input: what the turn was asked.  hooks:
+    whether webhooks are to be told of it.
     """
 
     task_id: str
@@ -54,6 +55,7 @@ class Begun:
     claim: str
     size: int
     input: TurnInput
+    hooks: bool
 
     def task(self) -> Json:
         """The task with this turn's message in it, as every attempt finds it."""

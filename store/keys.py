@@ -43,6 +43,10 @@ class Keys:
     def push(self, task_id: str) -> str:
         return f"{self.prefix}:{{{task_id}}}:push"
 
+    def sent(self, task_id: str) -> str:
+        """How far each push config has been told of the task."""
+        return f"{self.prefix}:{{{task_id}}}:sent"
+
     def live(self, task_id: str) -> str:
         return f"{self.prefix}:{{{task_id}}}:live"
 
@@ -113,6 +117,22 @@ class Keys:
         return f"{self.prefix}:api-keys:changed"
 
     @property
+    def pushes(self) -> str:
+        """What may have to be delivered to webhooks; score = when to try. Without a TTL."""
+        return f"{self.prefix}:pushes:{self.agent}"
+
+    @property
+    def pushes_bell(self) -> str:
+        return f"{self.pushes}:bell"
+
+    @property
+    def dead_letters(self) -> str:
+        """Deliveries that were given up; score = when. Without a TTL: what is older than any task
+        is dropped with the next that comes.
+        """
+        return f"{self.prefix}:dead-letters:{self.agent}"
+
+    @property
     def queue(self) -> QueueKeys:
         return QueueKeys(f"{self.prefix}:queue:{self.agent}")
 
@@ -123,6 +143,8 @@ class Keys:
             self.open,
             self.cursor_secret,
             self.api_keys,
+            self.pushes,
+            self.dead_letters,
             queue.queue,
             queue.running,
         )

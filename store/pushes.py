@@ -1,10 +1,13 @@
-"""Push-notification configs of a task: kept with it, gone with it."""
+"""Push-notification configs of a task: kept with it, gone with it. What they are told of it is in
+`deliveries.py`.
+"""
 
 from __future__ import annotations
 
 from switchroom.protocol.event import decode, encode
 from switchroom.protocol.model import Json
 from switchroom.store.commit import GroupCommit
+from switchroom.store.deliveries import forgotten
 from switchroom.store.keys import Keys
 from switchroom.store.scripts import SCRIPTS, command
 
@@ -26,7 +29,7 @@ class PushConfigs:
         """Adds or replaces; False if the task has as many as it may (or is gone)."""
         (answer,) = await self._commit(
             SCRIPTS.configure(
-                [self._keys.task(task_id), self._keys.push(task_id)],
+                [self._keys.task(task_id), self._keys.push(task_id), self._keys.sent(task_id)],
                 config_id,
                 encode(config),
                 self.most,
@@ -46,4 +49,7 @@ class PushConfigs:
         return [decode(data) for _, data in sorted(zip(found[::2], found[1::2], strict=True))]
 
     async def delete(self, task_id: str, config_id: str) -> None:
-        await self._commit(command("HDEL", self._keys.push(task_id), config_id))
+        await self._commit(
+            command("HDEL", self._keys.push(task_id), config_id),
+            *forgotten(self._keys, task_id, config_id),
+        )

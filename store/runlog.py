@@ -20,6 +20,7 @@ from switchroom.protocol.lifecycle import INTERRUPTED, fold, is_interrupted, is_
 from switchroom.protocol.model import Json, timestamp
 from switchroom.store.attempt import Begun, RunEnded
 from switchroom.store.commit import patiently
+from switchroom.store.deliveries import announcing
 from switchroom.store.growth import Growth, LogLimits
 from switchroom.store.scripts import ANSWERED, SCRIPTS, Call, command
 from switchroom.store.snapshot import Snapshot, snapshot_of
@@ -60,6 +61,7 @@ class RunLog:
         self.shown = begun.shown
         self.stopped: str | None = None
         self._ts = begun.ts
+        self._hooks = begun.hooks
         self._listed = {begun.state} if begun.shown else set[str]()
         if begun.turn > 1:
             self._listed |= INTERRUPTED
@@ -286,9 +288,15 @@ class RunLog:
                     begun.owner, begun.context_id, state, task_id=begun.task_id, at=batch[-1].ts
                 ),
             )
-        answer = (await self._commit(*calls))[-1]
+        at = len(calls) - 1
+        if told := self._hooks:
+            calls.append(announcing(keys, begun.task_id))
+        answer = (await self._commit(*calls))[at]
         outcome = str(answer[0].decode())
         if outcome == "ok":
+            if answer[3] and not told:  # registered since this run began
+                self._hooks = True
+                await self._commit(announcing(keys, begun.task_id))
             self._n += len(batch)
             self._seq = answer[2]
             if show and state:
@@ -361,7 +369,10 @@ class RunLog:
         entering = store.lists.entering(
             begun.owner, begun.context_id, state, task_id=begun.task_id, at=ts
         )
-        answer = (await self._commit(store.look_at(begun.task_id), entering, restore))[-1]
+        calls = [store.look_at(begun.task_id), entering, restore]
+        if self._hooks:
+            calls.append(announcing(store.keys, begun.task_id))
+        answer = (await self._commit(*calls))[2]
         if answer[0] == b"restored":
             self._fence, self._run, self._n, self._seq = answer[2], run, 0, answer[3]
             size = len(task.data)

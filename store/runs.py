@@ -78,6 +78,7 @@ class RunStore:
             asked[0].decode(),
             len(base) + len(asked[1]),
             TurnInput.decode(asked[1]),
+            asked[2] == b"1",
         )
 
     def open(self, begun: Begun, on_stop: Callable[[str], None]) -> RunLog:

@@ -154,6 +154,9 @@ class _Scripts:
     backlog = _load("backlog")
     admit = _load("admit")
     configure = _load("configure")
+    announce = _load("announce")
+    due = _load("due")
+    advance = _load("advance")
     api_key = _load("api_key")
 
 

@@ -16,6 +16,7 @@ from switchroom.settings import Settings
 from switchroom.store.api_keys import RedisKeys
 from switchroom.store.commit import Clock, GroupCommit
 from switchroom.store.connect import check_server, connect, in_one_sentence
+from switchroom.store.deliveries import Deliveries
 from switchroom.store.feed import Feed
 from switchroom.store.growth import LogLimits
 from switchroom.store.keys import Keys
@@ -36,7 +37,8 @@ _DEFAULT_URL = "redis://127.0.0.1:6379"
 class Store:
     """Everything a gateway or a worker asks of Redis.
 
-    tasks, lists, runs, pushes: the tasks.  feed: following them.  queue: runs that wait for a
+    tasks, lists, runs, pushes: the tasks.  deliveries: what webhooks are told of them.  feed:
+    following them.  queue: runs that wait for a
     worker.  api_keys: who may call.  limits: what callers may use.  subscriber, queue_subscriber:
     pub/sub of the tasks' Redis and of the queue's.
     """
@@ -101,6 +103,14 @@ class Store:
         )
         self.pushes = PushConfigs(
             self.commit, self.reads, keys=self.keys, most=settings.push_configs
+        )
+        self.deliveries = Deliveries(
+            self.commit,
+            self.reads,
+            keys=self.keys,
+            clock=self.clock,
+            lease=round(2_000 * settings.push_timeout.total_seconds()),
+            longest=lifetimes.longest,
         )
         self.api_keys = RedisKeys(self.commit, self.reads, self.subscriber, keys=self.keys)
         one = queue is redis

@@ -16,6 +16,7 @@ from switchroom.protocol.event import encode
 from switchroom.protocol.lifecycle import INTERRUPTED, fold
 from switchroom.protocol.model import Json, TaskState, timestamp
 from switchroom.store.commit import Clock, GroupCommit
+from switchroom.store.deliveries import announcing
 from switchroom.store.entry import Position
 from switchroom.store.keys import Keys
 from switchroom.store.limits import CallerLimits
@@ -151,7 +152,7 @@ class TaskStore:
         at = len(calls)
         calls.append(
             SCRIPTS.accept(
-                self.keys.of_task(send.task_id),
+                (*self.keys.of_task(send.task_id), self.keys.sent(send.task_id)),
                 "new" if send.new else "more",
                 send.owner,
                 send.context_id,
@@ -170,6 +171,8 @@ class TaskStore:
                 weight=len(send.event) + len(send.input),
             )
         )
+        if send.configs and send.shown:
+            calls.append(announcing(self.keys, send.task_id))
         outcome, _, *rest = (await self.commit(*calls, *then))[at]
         match outcome.decode():
             case "new" | "more" | "known" as known:
@@ -202,7 +205,11 @@ class TaskStore:
             self.lists.entering(owner, context_id, TaskState.SUBMITTED, task_id=task_id, at=at),
             SCRIPTS.show([self.keys.task(task_id)]),
         )
-        return bool(answers[-1][0] == b"shown")
+        if answers[-1][0] != b"shown":
+            return False
+        if answers[-1][2]:
+            await self.commit(announcing(self.keys, task_id))
+        return True
 
     async def request_cancel(
         self, task_id: str, *, owner: str
@@ -266,6 +273,8 @@ class TaskStore:
                 )
             )[1]
             if answer[0] == b"ended":
+                if answer[3]:
+                    await self.commit(announcing(self.keys, task_id))
                 # Where its turn came from is struck off by a run, and there may have been none.
                 left = sorted({was, *INTERRUPTED})
                 self.commit.soon(self.lists.leaving(view.owner, left, task_id=task_id, before=at))

@@ -104,6 +104,13 @@ def _versions(value: Any) -> tuple[str, ...]:
     return versions
 
 
+def _push_events(value: Any) -> tuple[str, ...]:
+    events = tuple(sorted({str(part).strip() for part in _listed(value)}))
+    if not events or not set(events) <= {"artifact", "message", "status", "task"}:
+        raise PydanticCustomError("events", "some of task,status,artifact,message")
+    return events
+
+
 def _networks(value: Any) -> tuple[Network, ...]:
     try:
         return tuple(
@@ -389,6 +396,24 @@ class Settings(BaseModel):
     push_configs: Count = 32
     """Push-notification configs of one task."""
 
+    push_timeout: Seconds = timedelta(seconds=15)
+    """How long one delivery to a webhook may take, its answer included; a receiver that hangs keeps
+    a place for so long.
+    """
+    push_give_up: Seconds = timedelta(days=1)
+    """For how long a delivery is tried again before it is given up; within `retention`, or its task
+    would be gone.
+    """
+    push_concurrency: Count = 64
+    """Deliveries at once in one worker process; one receiver gets half of them at most."""
+    push_events: Annotated[tuple[str, ...], BeforeValidator(_push_events)] = (
+        "artifact",
+        "message",
+        "status",
+        "task",
+    )
+    """Kinds of event that webhooks are told of; without `status` nobody learns how a task ends."""
+
     handler: str | None = None
     """Import string of a request handler that replaces ours."""
     host: str = "127.0.0.1"
@@ -548,6 +573,7 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         self._at_most("claim_ttl", "retention", "a repeated request would find its task gone")
+        self._at_most("push_give_up", "retention", "a delivery would outlive its task")
         self._at_most("log_retention", "retention", "events would outlive their task")
         self._at_most("event_limit", "task_limit", "the largest event would fit into no task")
         self._at_most("event_limit", "replay_bytes", "the largest event could never be replayed")

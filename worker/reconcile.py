@@ -43,6 +43,7 @@ class _Facts(NamedTuple):
     running: bool
     cancel: bool
     context_id: str
+    hooks: bool
 
     @classmethod
     def of(cls, answer: list[Any] | BaseException) -> _Facts:
@@ -52,18 +53,24 @@ class _Facts(NamedTuple):
         """
         if isinstance(answer, BaseException):
             raise answer
-        state, ts, turn, done, run, cancel, context, form = answer[0]
+        state, ts, turn, done, run, cancel, context, form, hooks = answer[0]
         if int(form or 0) > READS:
             raise NewerFormat
         if state is None:
-            return cls("", 0, 0, False, False, "")
+            return cls("", 0, 0, False, False, "", False)
         running = bool(run) and int(done) < int(turn)
         return cls(
-            state.decode(), int(ts), int(turn), running, cancel is not None, context.decode()
+            state.decode(),
+            int(ts),
+            int(turn),
+            running,
+            cancel is not None,
+            context.decode(),
+            hooks == b"1",
         )
 
 
-_FIELDS: Final = ("state", "ts", "turn", "done", "run", "cancel", "ctx", "v")
+_FIELDS: Final = ("state", "ts", "turn", "done", "run", "cancel", "ctx", "v", "hooks")
 
 
 class Reconciler:
@@ -148,6 +155,9 @@ class Reconciler:
         again = float(now + store.tasks.lifetimes.look)
         if not facts.state:
             return None if once else again + _ONCE
+        if facts.hooks:
+            # Before it is struck off: whoever wrote its last event may have died before saying so.
+            await store.deliveries.announce(task_id)
         if is_terminal(facts.state) or facts.state == ANSWERED:
             return None
         if facts.cancel and not facts.running:
@@ -170,7 +180,7 @@ class Reconciler:
         await store.commit(
             *(
                 command("PEXPIRE", key, store.tasks.lifetimes.open)
-                for key in store.keys.of_task(task_id)
+                for key in (*store.keys.of_task(task_id), store.keys.sent(task_id))
             )
         )
         return again

@@ -1,14 +1,18 @@
 -- A message arrives: it makes a task, or the next turn of an interrupted one. The sender may repeat it.
--- KEYS task log push
+-- KEYS task log push sent
 -- ARGV new|more owner context('' any) digest renewable mark kind event input ts shown ttl channel most [config_id config]...
 -- -> new|more|known|ended|absent|context|terminal|busy|full, now, ...
 local want, owner, context, digest, renewable = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local mark, kind, event, input, ts, ttl = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[12]
 local h = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'turn', 'seq', 'mark', 'cancel', 'shown', 'c:' .. digest)
 
-local function keep()
-  for i = 15, #ARGV, 2 do redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
-  for i = 1, (want == 'new' and #ARGV < 15) and 2 or 3 do redis.call('PEXPIRE', KEYS[i], ttl) end
+-- after: the position behind which its configs are told of the task.
+local function keep(after)
+  for i = 15, #ARGV, 2 do
+    if redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) == 1 then redis.call('HSET', KEYS[4], ARGV[i], after) end
+  end
+  if #ARGV >= 15 then redis.call('HSET', KEYS[1], 'hooks', '1') end
+  for i = 1, (want == 'new' and #ARGV < 15) and 2 or 4 do redis.call('PEXPIRE', KEYS[i], ttl) end
 end
 
 if not h[1] then
@@ -17,7 +21,7 @@ if not h[1] then
     'turn', 1, 'done', 0, 'attempt', 0, 'fence', 0, 'run', '', 'n', 0, 'shown', ARGV[11], 'in', input,
     'base', '', 'base_seq', 0, 'claim', digest, 'c:' .. digest, '1 1 ' .. mark)
   redis.call('XADD', KEYS[2], '1-0', 'e', event, 'k', kind, 's', SUBMITTED, 't', 1, 'm', mark)
-  keep()
+  keep('0 *')
   return {'new', now, 1, 1, mark, SUBMITTED}
 end
 
@@ -44,5 +48,5 @@ redis.call('HSET', KEYS[1], 'state', WORKING, 'ts', ts, 'seq', seq, 'top_seq', s
 redis.call('HDEL', KEYS[1], 'snap', 'snap_seq', 'snap_top')
 write(KEYS[2], seq, mark, kind, WORKING, turn, event)
 announce(ARGV[13])
-keep()
+keep(seq .. ' ' .. mark)
 return {'more', now, turn, seq, mark, WORKING}

@@ -2,10 +2,10 @@
 -- KEYS task log push
 -- ARGV fence run first_n channel ttl ttl_end ttl_log ttl_answered show snapshot_field snapshot top trim
 --      then per event: kind state ts bytes
--- -> ok|terminal|fenced|shown|lost, now, seq
+-- -> ok|terminal|fenced|shown|lost, now, seq, hooks: 1 if somebody is to be told of it by webhook
 local fence, run, first = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local count = (#ARGV - 13) / 4
-local h = redis.call('HMGET', KEYS[1], 'fence', 'run', 'n', 'state', 'seq', 'turn', 'shown')
+local h = redis.call('HMGET', KEYS[1], 'fence', 'run', 'n', 'state', 'seq', 'turn', 'shown', 'hooks')
 -- 'lost': the store knows less than it once answered, so it went back in time (a failover, an older save).
 if not h[1] then return {'lost', now, 0} end
 local theirs, seq = tonumber(h[1]), tonumber(h[5])
@@ -14,7 +14,7 @@ if theirs ~= fence or h[2] ~= run then
   return {'lost', now, seq}
 end
 local have = tonumber(h[3])
-if first + count - 1 <= have then return {'ok', now, seq} end
+if first + count - 1 <= have then return {'ok', now, seq, num(h[8])} end
 if TERMINAL[h[4]] then return {'terminal', now, seq} end
 if first > have + 1 then return {'lost', now, seq} end
 if ARGV[14] == 'message' and h[7] == '1' then return {'shown', now, seq} end
@@ -49,4 +49,4 @@ elseif TERMINAL[state] then
 else
   for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], ARGV[5]) end
 end
-return {'ok', now, seq}
+return {'ok', now, seq, num(h[8])}

@@ -1,6 +1,6 @@
 -- A worker that holds the lease of a turn begins an attempt: it raises the fence, so that it alone can append.
 -- KEYS task   ARGV turn run_mark lease_deadline new('1' = the queue says that nobody has had the job yet)
--- -> absent|newer|stale|late|held|unreadable, now | begun, now, fence attempt owner ctx state ts seq shown cancel base base_seq claim input
+-- -> absent|newer|stale|late|held|unreadable, now | begun, now, fence attempt owner ctx state ts seq shown cancel base base_seq claim input hooks
 local turn, run = tonumber(ARGV[1]), ARGV[2]
 local h = redis.call('HMGET', KEYS[1], 'state', 'turn', 'done', 'run', 'fence', 'attempt', 'v')
 if not h[1] then return {'absent', now} end
@@ -18,5 +18,5 @@ if h[4] ~= run then
   redis.call('HSET', KEYS[1], 'fence', fence, 'attempt', attempt, 'run', run, 'n', 0)
 end
 local out = redis.call('HMGET', KEYS[1], 'owner', 'ctx', 'state', 'ts', 'seq', 'shown', 'cancel', 'base', 'base_seq',
-  'claim', 'in')
+  'claim', 'in', 'hooks')
 return {'begun', now, fence, attempt, unpack(out)}

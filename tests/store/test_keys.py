@@ -89,6 +89,12 @@ async def test_only_the_shortlist_lives_for_ever(store: Store) -> None:
     lives = await store.commit(*(command("PTTL", key) for key in keys))
     for_ever = {key for key, ttl in zip(keys, lives, strict=True) if ttl == -1}
     keys_of = store.keys
-    assert for_ever <= {keys_of.open, keys_of.cursor_secret, keys_of.api_keys, keys_of.queue.queue}
+    assert for_ever <= {
+        keys_of.open,
+        keys_of.pushes,
+        keys_of.cursor_secret,
+        keys_of.api_keys,
+        keys_of.queue.queue,
+    }
     assert all(store.keys.lives_for_ever(key) for key in for_ever)
     assert not any(store.keys.lives_for_ever(key) for key in set(keys) - for_ever)

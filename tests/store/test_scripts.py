@@ -15,7 +15,7 @@ from tests.support.acts import OWNER, begin, entries_of, new_id, new_task, send_
 
 SINCE_7_0 = """
     DEL EXISTS GET HDEL HEXISTS HGET HINCRBY HLEN HMGET HSET HSETNX PEXPIRE PTTL PUBLISH SET TIME
-    XADD XRANGE XTRIM ZADD ZCARD ZCOUNT ZRANGE ZREM ZREMRANGEBYSCORE ZSCORE
+    XADD XRANGE XTRIM ZADD ZCARD ZCOUNT ZINCRBY ZRANGE ZREM ZREMRANGEBYSCORE ZSCORE
 """.split()
 """What the scripts may use: each is in Redis 7.0 with the options they give it."""
 
