@@ -12,9 +12,9 @@ from typing import Protocol, Self
 from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from switchroom.gateway.v03.kept import restore, unwrapped
 from switchroom.protocol.model import Json, Model
 from switchroom.protocol.protojson import Array, Id, Struct, Text
+from switchroom.v03.kept import restore, unwrapped
 
 __all__ = [
     "DEFAULT_CONFIG",

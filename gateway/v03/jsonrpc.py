@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from switchroom.gateway.context import SUPPORTED_VERSIONS
-from switchroom.gateway.v03 import objects
 from switchroom.gateway.v03.events import Chunk
 from switchroom.gateway.v03.params import (
     ConfigIdParams,
@@ -24,6 +23,7 @@ from switchroom.protocol.event import encode
 from switchroom.protocol.methods import METHODS, Method
 from switchroom.protocol.model import Json
 from switchroom.protocol.params import decode
+from switchroom.v03 import objects
 
 __all__ = ["JsonRpcWire"]
 

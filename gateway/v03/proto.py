@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import base64
 
-from switchroom.gateway.v03 import objects
-from switchroom.gateway.v03.kept import keep, wrapped
 from switchroom.protocol.model import Json
+from switchroom.v03 import objects
+from switchroom.v03.kept import keep, wrapped
 
 __all__ = ["Proto"]
 

@@ -6,8 +6,8 @@ given, and costs what it copies. What 0.3 has no place for is kept in metadata (
 
 from __future__ import annotations
 
-from switchroom.gateway.v03.kept import keep, wrapped
 from switchroom.protocol.model import Json, TaskState
+from switchroom.v03.kept import keep, wrapped
 
 __all__ = [
     "STATES",
