@@ -6,7 +6,7 @@ Promises exit 2 for what the user has to say differently, exit 1 for what could 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import IO, Any
 
@@ -21,7 +21,7 @@ from switchroom.store import Store
 from switchroom.store.api_keys import KeyRefused
 from switchroom.store.connect import ServerError, UrlError
 
-__all__ = ["Stopped", "in_a_sentence", "need_shared_redis", "open_store"]
+__all__ = ["Stopped", "in_a_sentence", "need_shared_redis", "open_store", "print_table"]
 
 log = logging.getLogger("switchroom")
 
@@ -67,3 +67,13 @@ async def open_store(settings: Settings) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
+
+
+def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns under their names; what is nothing is a dash."""
+    table = [[name.upper() for name in names]]
+    table += [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())

@@ -17,7 +17,13 @@ from typing import Final, TypeVar
 
 import click
 
-from switchroom.command import Stopped, in_a_sentence, need_shared_redis, open_store
+from switchroom.command import (
+    Stopped,
+    in_a_sentence,
+    need_shared_redis,
+    open_store,
+    print_table,
+)
 from switchroom.gateway.auth.caller import ORDINARY
 from switchroom.protocol.methods import SCOPES, Scope
 from switchroom.settings import Settings, SettingsError
@@ -222,15 +228,12 @@ def _shown(key: ApiKey) -> dict[str, object]:
 
 
 def _print_table(keys: list[ApiKey], now: float) -> None:
-    rows = [[name.upper() for name in _COLUMNS]]
+    rows = []
     for key in keys:
         shown = _shown(key)
         shown["scopes"] = ",".join(sorted(key.scopes))
         shown["expires"] = shown["expires"] or "never"
         if not key.live(now):
             shown["expires"] = f"EXPIRED {shown['expires']}"
-        rows.append([str(cell or "-") for cell in shown.values()])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+        rows.append(list(shown.values()))
+    print_table(_COLUMNS, rows)

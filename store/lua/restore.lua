@@ -17,6 +17,7 @@ local set = {'v', WRITES, 'claim', ARGV[8], 'fence', fence, 'run', ARGV[3], 'n',
 set[#set + 1] = ARGV[5] == '1' and 'base_seq' or 'snap_seq'
 set[#set + 1] = seq
 for i = 10, #ARGV do set[#set + 1] = ARGV[i] end
+if redis.call('EXISTS', KEYS[3]) == 1 then set[#set + 1] = 'hooks'; set[#set + 1] = '1' end
 redis.call('HSET', KEYS[1], unpack(set))
 redis.call('PEXPIRE', KEYS[1], ARGV[6]); redis.call('PEXPIRE', KEYS[3], ARGV[6])
 -- Followers ask the log, find their position gone, and end: their clients come back and get the Task.
