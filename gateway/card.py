@@ -46,16 +46,18 @@ class CardPress:
         self._versions = settings.protocol_versions
         self._schemes = schemes
         self._signer = None
+        self.key_set: Json | None = None
+        """The public keys that verify cards and webhooks; None if nothing is signed."""
+        # Only here: who signs nothing need not load a library of cryptography.
         if settings.card_keys:
-            # Only here: who signs nothing need not load a library of cryptography.
             from switchroom.gateway.signing import Signer
 
             self._signer = Signer(settings.card_keys)
+        if settings.card_keys or settings.push_keys:
+            from switchroom.signing_keys import ES256, key_set_of, read_keys
 
-    @property
-    def key_set(self) -> Json | None:
-        """The public keys that verify the cards; None if they are not signed."""
-        return self._signer.key_set if self._signer else None
+            told = read_keys(settings.push_keys, setting="SWITCHROOM_PUSH_KEYS", wanted=ES256)
+            self.key_set = key_set_of([*(self._signer.keys if self._signer else ()), *told])
 
     def check(self, found: Found) -> None:
         """Raises CardError for a card that cannot be made."""

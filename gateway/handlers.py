@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
 from switchroom.gateway.access import Access, Policy
 from switchroom.gateway.answers import Answers, ClosingStream, item_of
@@ -16,12 +15,12 @@ from switchroom.gateway.dispatch import Answer, StreamItem, require_scope
 from switchroom.gateway.extended import ExtendedCard
 from switchroom.gateway.limits import CallLimits
 from switchroom.gateway.pressure import Pressure
+from switchroom.gateway.registration import Registration
 from switchroom.gateway.sends import Sends, too_many_configs
 from switchroom.gateway.sizes import MessageSizes
 from switchroom.protocol.card import AgentCard
 from switchroom.protocol.errors import (
     ExtendedAgentCardNotConfigured,
-    InvalidParams,
     MethodNotImplemented,
     PushNotificationNotSupported,
     TaskNotCancelable,
@@ -53,6 +52,7 @@ from switchroom.store.read import TaskView
 __all__ = ["DistributedHandler"]
 
 _PAGE = 50
+_INLINE = "configuration.taskPushNotificationConfig."
 _LONGEST_ID = 100
 
 
@@ -74,6 +74,7 @@ class DistributedHandler:
         self._extended = extended
         self._modes = InputModes(card)
         self._sizes = MessageSizes(settings)
+        self._registration = Registration(settings)
         self.pressure = Pressure(store.queue, runs=settings.waiting_limit, age=settings.waiting_age)
         self._access = Access(store.tasks, policy)
         self._limits = CallLimits(store, settings)
@@ -119,7 +120,7 @@ class DistributedHandler:
     # -- sending
 
     async def send_message(self, params: Json | None, context: CallContext) -> Answer:
-        request = self._send_request(params, context)
+        request = await self._send_request(params, context)
         configuration = request.configuration
         at_once = bool(configuration and configuration.return_immediately)
         sent = await self._sends.accept("SendMessage", request, context, shown=at_once)
@@ -127,13 +128,13 @@ class DistributedHandler:
         return await self._answers.answer(sent, history=history, wait=not at_once)
 
     async def send_streaming_message(self, params: Json | None, context: CallContext) -> Answer:
-        request = self._send_request(params, context)
+        request = await self._send_request(params, context)
         sent = await self._sends.accept("SendStreamingMessage", request, context, shown=False)
         history = request.configuration.history_length if request.configuration else None
         after = Position.parse(context.last_event_id)
         return self._answers.stream(sent, history=history, after=after)
 
-    def _send_request(self, params: Json | None, context: CallContext) -> SendMessageRequest:
+    async def _send_request(self, params: Json | None, context: CallContext) -> SendMessageRequest:
         request = decode(SendMessageRequest, params)
         _check_id(request.message.task_id)
         self._sizes.check(request)
@@ -143,7 +144,8 @@ class DistributedHandler:
             if not self._card.capabilities.push_notifications:
                 raise PushNotificationNotSupported()
             require_scope("push:write", context)
-            _check_url(config.url, "configuration.taskPushNotificationConfig.url")
+            target = self._registration.check(config, at=_INLINE)
+            await self._registration.resolve(target, at=_INLINE)
         return request
 
     # -- reading
@@ -300,10 +302,13 @@ class DistributedHandler:
 
     async def create_push_config(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(CreateTaskPushNotificationConfigRequest, params)
-        _check_url(request.url, "url")
+        target = self._registration.check(request)
         await self._task(request.task_id, context, "push:write")
+        await self._registration.resolve(target)
         config = {**request.to_dict(), "id": request.id or str(uuid.uuid4())}
-        if not await self._store.pushes.put(request.task_id, config["id"], config):
+        if not await self._store.pushes.put(
+            request.task_id, config["id"], config, version=context.version
+        ):
             raise too_many_configs(self._store.pushes.most)
         return config
 
@@ -343,16 +348,6 @@ def _check_id(task_id: str) -> None:
 
 def _not_cancelable(state: str) -> TaskNotCancelable:
     return TaskNotCancelable(f"The task has ended ({state}) and cannot be canceled")
-
-
-def _check_url(url: str, field: str) -> None:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("https", "http") and bool(parts.hostname)
-    except ValueError:
-        good = False
-    if not good:
-        raise InvalidParams(violations=[(field, "must be an absolute http or https URL")])
 
 
 def _redacted(config: Json) -> Json:

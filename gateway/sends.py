@@ -190,7 +190,7 @@ class Sends:
                     input=asked.encode(),
                     at=asked.at,
                     shown=shown,
-                    configs=_configs(request, task_id),
+                    configs=self._configs(request, context, task_id),
                 )
                 accepted = await self._accept_and_enqueue(send)
                 if accepted.outcome == "new":
@@ -262,7 +262,7 @@ class Sends:
             input=data,
             at=at,
             shown=True,
-            configs=_configs(request, task_id),
+            configs=self._configs(request, context, task_id),
         )
         accepted = await self._store.tasks.accept(send)
         match accepted.outcome:
@@ -322,6 +322,16 @@ class Sends:
                 meanwhile.add_done_callback(lambda told: told.cancelled() or told.exception())
             raise
 
+    def _configs(
+        self, request: SendMessageRequest, context: CallContext, task_id: str
+    ) -> tuple[tuple[str, bytes], ...]:
+        inline = request.configuration and request.configuration.task_push_notification_config
+        if not inline:
+            return ()
+        config_id = inline.id or str(uuid.uuid4())
+        config = {**inline.to_dict(), "id": config_id, "taskId": task_id}
+        return ((config_id, self._store.pushes.seal(config, version=context.version)),)
+
     def _input(
         self,
         request: SendMessageRequest,
@@ -338,14 +348,6 @@ class Sends:
             tuple(configuration.accepted_output_modes) if configuration else (),
             context.extensions,
         )
-
-
-def _configs(request: SendMessageRequest, task_id: str) -> tuple[tuple[str, bytes], ...]:
-    inline = request.configuration and request.configuration.task_push_notification_config
-    if not inline:
-        return ()
-    config_id = inline.id or str(uuid.uuid4())
-    return ((config_id, encode({**inline.to_dict(), "id": config_id, "taskId": task_id})),)
 
 
 def too_many_configs(most: int) -> InvalidParams:

@@ -26,6 +26,7 @@ from switchroom.store.pushes import PushConfigs
 from switchroom.store.queue import RunQueue
 from switchroom.store.runs import RunStore
 from switchroom.store.scripts import SCRIPTS
+from switchroom.store.sealing import Sealer
 from switchroom.store.subscriber import Subscriber
 from switchroom.store.tasks import Lifetimes, TaskStore
 
@@ -102,7 +103,11 @@ class Store:
             LogLimits.of(settings),
         )
         self.pushes = PushConfigs(
-            self.commit, self.reads, keys=self.keys, most=settings.push_configs
+            self.commit,
+            self.reads,
+            keys=self.keys,
+            sealer=Sealer([key.get_secret_value() for key in settings.push_secrets]),
+            most=settings.push_configs,
         )
         self.deliveries = Deliveries(
             self.commit,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -23,6 +24,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     model_validator,
 )
@@ -102,6 +104,44 @@ def _versions(value: Any) -> tuple[str, ...]:
     if versions not in (("1.0",), ("0.3", "1.0")):
         raise PydanticCustomError("versions", "1.0,0.3 or 1.0")
     return versions
+
+
+def _ports(value: Any) -> tuple[int, ...]:
+    if value == "any":
+        return ()
+    try:
+        ports = {int(part) for part in _listed(value)}
+    except (TypeError, ValueError):
+        ports = {0}
+    if not all(0 < port < 65536 for port in ports):
+        raise PydanticCustomError("ports", "ports, comma-separated, such as 443,8443, or any")
+    return tuple(sorted(ports))
+
+
+def _places(value: Any) -> tuple[Network | str, ...]:
+    places: list[Network | str] = []
+    for part in _listed(value):
+        try:
+            places += _networks((part,))
+        except PydanticCustomError:
+            places += _hosts((part,))
+    return tuple(places)
+
+
+def _secrets(value: Any) -> tuple[SecretStr, ...]:
+    keys = tuple(
+        part if isinstance(part, SecretStr) else SecretStr(text)
+        for part in _listed(value)
+        if (text := str(part).strip())
+    )
+    for key in keys:
+        try:
+            good = len(urlsafe_b64decode(key.get_secret_value())) == 32
+        except ValueError:
+            good = False
+        if not good:
+            raise PydanticCustomError("secrets", "keys of 32 bytes in url-safe base64")
+    return keys
 
 
 def _push_events(value: Any) -> tuple[str, ...]:
@@ -396,6 +436,18 @@ class Settings(BaseModel):
     push_configs: Count = 32
     """Push-notification configs of one task."""
 
+    push_http: bool = False
+    """Let webhooks be plain http, too: what they are told, and their credentials, can be read on
+    the way.
+    """
+    push_ports: Annotated[tuple[int, ...], BeforeValidator(_ports)] = (80, 443)
+    """Ports that webhooks may have, comma-separated, or `any`: each more is one more kind of server
+    that a client can make us talk to.
+    """
+    push_allow: Annotated[tuple[Network | str, ...], BeforeValidator(_places)] = ()
+    """Hosts (`*.` before one for all below it) and networks that webhooks may reach though they are
+    not public: for tests and intranets. All else inside is refused.
+    """
     push_timeout: Seconds = timedelta(seconds=15)
     """How long one delivery to a webhook may take, its answer included; a receiver that hangs keeps
     a place for so long.
@@ -406,6 +458,14 @@ class Settings(BaseModel):
     """
     push_concurrency: Count = 64
     """Deliveries at once in one worker process; one receiver gets half of them at most."""
+    push_keys: Annotated[tuple[str, ...], BeforeValidator(_paths)] = ()
+    """PEM files of EC P-256 keys: the first signs what webhooks are told, and gateways publish all.
+    None: receivers cannot tell us from anybody who knows their URL. Needs `public_url`.
+    """
+    push_secrets: Annotated[tuple[SecretStr, ...], BeforeValidator(_secrets)] = ()
+    """Keys that the registrations of webhooks are sealed with in Redis, as Fernet's: the first
+    seals, all open. None: whoever reads Redis reads the credentials of webhooks.
+    """
     push_events: Annotated[tuple[str, ...], BeforeValidator(_push_events)] = (
         "artifact",
         "message",
@@ -549,7 +609,7 @@ class Settings(BaseModel):
         shown = _without_user(found[field]) if field in _SHOWN_URLS else found[field]
         if field in ("redis_url", "queue_url"):
             shown = without_password(shown)
-        elif field in ("card_keys", "api_keys"):
+        elif field in ("card_keys", "api_keys", "push_keys", "push_secrets"):
             shown = "…"
         expected = first["msg"].removeprefix("Input should be ")
         raise SettingsError(f"{variable} is {shown!r}; it should be {expected}.")
@@ -585,6 +645,11 @@ class Settings(BaseModel):
         self._no_more_than_its_tenant("caller_tasks", "tenant_tasks")
         if self.send_rate and self.tenant_send_rate:
             self._no_more_than_its_tenant("send_burst", "tenant_send_burst")
+        if self.push_keys and not self.public_url:
+            raise ValueError(
+                f"{_PREFIX}PUSH_KEYS is set without {_PREFIX}PUBLIC_URL: a signature would not say "
+                "whose it is."
+            )
         if self.card_keys and not self.public_url:
             raise ValueError(
                 f"{_PREFIX}CARD_KEYS is set without {_PREFIX}PUBLIC_URL: a signature would vouch "

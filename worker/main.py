@@ -13,8 +13,10 @@ from switchroom.settings import Settings
 from switchroom.store import Store
 from switchroom.store.commit import StoreUnavailable
 from switchroom.store.leased import LeasedJob
+from switchroom.worker.deliver import Deliverer
 from switchroom.worker.reconcile import Reconciler
 from switchroom.worker.run import Runner
+from switchroom.worker.webhook import Webhooks
 
 __all__ = ["serve"]
 
@@ -41,6 +43,7 @@ async def serve(
 
 async def _work(settings: Settings, agent: Agent | None, store: Store, stop: asyncio.Event) -> None:
     runner = Runner(store, agent, settings)
+    deliverer = Deliverer(store, settings, Webhooks(settings))
 
     async def on_renewed(held: Sequence[LeasedJob], gone: Sequence[LeasedJob]) -> None:
         await runner.renewed(worker, held, gone)
@@ -62,13 +65,17 @@ async def _work(settings: Settings, agent: Agent | None, store: Store, stop: asy
         async with asyncio.TaskGroup() as group:
             works = group.create_task(worker.main())
             reconciles = group.create_task(Reconciler(store, settings).run())
+            delivers = group.create_task(deliverer.run())
             await stop.wait()
             reconciles.cancel()
             _log.info("draining: %d runs in progress", len(runner.active))
+            drained = group.create_task(deliverer.drain(settings.drain))
             await worker.drain(settings.drain)
             runner.release_all()
             await worker.drain(settings.cancel_grace + timedelta(seconds=2))
+            await drained
             works.cancel()
+            delivers.cancel()
     finally:
         store.subscriber.unsubscribe(store.keys.control)
         await worker.close()
