@@ -49,4 +49,4 @@ class Sealer:
                 return self._fernet.decrypt(kept)
             except InvalidToken:
                 pass
-        raise Sealed("it is sealed by a key that SWITCHROOM_PUSH_SECRETS does not hold")
+        raise Sealed("it is sealed by a key that SWITCHROOM_PUSH_SEAL_KEYS does not hold")

@@ -106,7 +106,7 @@ class Store:
             self.commit,
             self.reads,
             keys=self.keys,
-            sealer=Sealer([key.get_secret_value() for key in settings.push_secrets]),
+            sealer=Sealer([key.get_secret_value() for key in settings.push_seal_keys]),
             most=settings.push_configs,
         )
         self.deliveries = Deliveries(

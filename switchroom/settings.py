@@ -462,7 +462,7 @@ class Settings(BaseModel):
     """PEM files of EC P-256 keys: the first signs what webhooks are told, and gateways publish all.
     None: receivers cannot tell us from anybody who knows their URL. Needs `public_url`.
     """
-    push_secrets: Annotated[tuple[SecretStr, ...], BeforeValidator(_secrets)] = ()
+    push_seal_keys: Annotated[tuple[SecretStr, ...], BeforeValidator(_secrets)] = ()
     """Keys that the registrations of webhooks are sealed with in Redis, as Fernet's: the first
     seals, all open. None: whoever reads Redis reads the credentials of webhooks.
     """
@@ -609,7 +609,7 @@ class Settings(BaseModel):
         shown = _without_user(found[field]) if field in _SHOWN_URLS else found[field]
         if field in ("redis_url", "queue_url"):
             shown = without_password(shown)
-        elif field in ("card_keys", "api_keys", "push_keys", "push_secrets"):
+        elif field in ("card_keys", "api_keys", "push_keys", "push_seal_keys"):
             shown = "…"
         expected = first["msg"].removeprefix("Input should be ")
         raise SettingsError(f"{variable} is {shown!r}; it should be {expected}.")
@@ -633,8 +633,8 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         self._at_most("claim_ttl", "retention", "a repeated request would find its task gone")
-        self._at_most("push_give_up", "retention", "a delivery would outlive its task")
         self._at_most("log_retention", "retention", "events would outlive their task")
+        self._at_most("push_give_up", "retention", "a delivery would outlive its task")
         self._at_most("event_limit", "task_limit", "the largest event would fit into no task")
         self._at_most("event_limit", "replay_bytes", "the largest event could never be replayed")
         self._below(

@@ -147,7 +147,7 @@ async def store_url(request: pytest.FixtureRequest) -> AsyncIterator[str]:
 @pytest.fixture
 def settings(store_url: str) -> Settings:
     """Settings for the store under test; a test replaces fields with `settings.model_copy`."""
-    return Settings(redis_url=store_url)
+    return Settings(redis_url=store_url, push_allow=("*.test",))
 
 
 @pytest.fixture

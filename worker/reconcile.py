@@ -177,12 +177,10 @@ class Reconciler:
             _log.warning("task %s: no queue knew of turn %d, enqueued again", task_id, facts.turn)
             await store.queue.enqueue(task_id, facts.turn, begun=facts.running)
         # However long it waits, it must not expire while it does.
-        await store.commit(
-            *(
-                command("PEXPIRE", key, store.tasks.lifetimes.open)
-                for key in (*store.keys.of_task(task_id), store.keys.sent(task_id))
-            )
-        )
+        keys = [*store.keys.of_task(task_id)]
+        if facts.hooks:
+            keys.append(store.keys.sent(task_id))
+        await store.commit(*(command("PEXPIRE", key, store.tasks.lifetimes.open) for key in keys))
         return again
 
     def _next(self, task_id: str, score: float, again: float | None) -> Call:

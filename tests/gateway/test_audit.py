@@ -60,7 +60,7 @@ async def audited(house: House, log: Log) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_each_change_is_a_line(house: House, log: Log) -> None:
-    config = {"id": "c", "url": f"https://{SECRET}.example.com/", "token": SECRET}
+    config = {"id": "c", "url": f"https://{SECRET}.test/", "token": SECRET}
     async with audited(house, log) as client:
         sent = await call(client, "SendMessage", message(SECRET), headers=ALICE)
         task = sent.json()["result"]["task"]["id"]

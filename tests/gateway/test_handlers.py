@@ -451,7 +451,7 @@ async def test_any_json_in_data_comes_back_as_it_was(house: House) -> None:
 
 async def test_a_push_config_that_comes_with_a_send_needs_its_own_scope(house: House) -> None:
     gateway = await house.gateway()
-    params = message("hi", taskPushNotificationConfig={"url": "https://example.com/"})
+    params = message("hi", taskPushNotificationConfig={"url": "https://hooks.test/"})
     context = CallContext("1.0", caller="alice", scopes=frozenset({"tasks:send"}))
     with pytest.raises(PermissionDenied) as refused:
         await gateway.handler.dispatch("SendMessage", params, context)

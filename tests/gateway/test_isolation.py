@@ -32,7 +32,7 @@ from tests.support.house import house_of
 
 CALLERS = ("/alice", "acme/alice", "acme/bob")
 ABSENT = "00000000-0000-4000-8000-000000000000"
-URL = "https://receiver.example.com/"
+URL = "https://receiver.test/"
 
 
 async def agent(run: Run) -> Event:
@@ -135,7 +135,7 @@ class World:
         self.secrets: dict[str, set[str]] = {caller: set() for caller in CALLERS}
 
     async def _open(self) -> Any:
-        made = Settings(redis_url=f"fake://{uuid.uuid4().hex}")
+        made = Settings(redis_url=f"fake://{uuid.uuid4().hex}", push_allow=("*.test",))
         self.house = await self._stack.enter_async_context(house_of(made))
         self.store = (await self.house.both(agent)).store
         card = card_of(streaming=True, pushNotifications=True)

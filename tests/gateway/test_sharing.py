@@ -63,7 +63,7 @@ async def call(handler: DistributedHandler, method: str, params: Json, who: Call
 
 def calls(task_id: str) -> dict[str, tuple[str, Json]]:
     """Each method that is about one task: what it needs, and its params."""
-    config = {"taskId": task_id, "id": "c", "url": "https://example.com/"}
+    config = {"taskId": task_id, "id": "c", "url": "https://hooks.test/"}
     return {
         "GetTask": ("tasks:read", {"id": task_id}),
         "SubscribeToTask": ("tasks:read", {"id": task_id}),

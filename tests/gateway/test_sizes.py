@@ -71,7 +71,7 @@ async def test_push_configs_of_a_task_however_they_come(house: House) -> None:
     gateway = await house.both(agent, push_configs=2)
 
     def config(ident: str) -> Json:
-        return {"id": ident, "url": "https://example.com/"}
+        return {"id": ident, "url": "https://hooks.test/"}
 
     task = await gateway.send("one", taskPushNotificationConfig=config("a"))
     create = {"taskId": task["id"], **config("b")}

@@ -127,7 +127,9 @@ def answering(**settings: Any) -> Iterator[Answering]:
         stack = AsyncExitStack()
 
         async def opened() -> Any:
-            made = Settings(redis_url=f"fake://{uuid.uuid4().hex}", **settings)
+            made = Settings(
+                redis_url=f"fake://{uuid.uuid4().hex}", **{"push_allow": "*.test", **settings}
+            )
             house = await stack.enter_async_context(house_of(made))
             gateway = await house.both(_agent)
             card = card_of(streaming=True, pushNotifications=True, extendedAgentCard=True)

@@ -56,7 +56,9 @@ def card_of(**capabilities: Any) -> AgentCard:
 def app_of(handler: RequestHandler, *, card: AgentCard | None = None, **settings: Any) -> FastAPI:
     """A gateway over `handler`, without a store."""
     offered = card or card_of(streaming=True, pushNotifications=True, extendedAgentCard=True)
-    return create_app(Settings(**settings), handler=handler, card=offered)
+    return create_app(
+        Settings(**{"push_allow": "*.test", **settings}), handler=handler, card=offered
+    )
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:

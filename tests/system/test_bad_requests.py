@@ -140,7 +140,7 @@ async def test_versions(one: Rpc) -> None:
 
 # For each method: params that are wrong, and what each is answered with.
 GOOD = message("echo x")
-HOOK = "https://example.com/hook"
+HOOK = "https://hooks.test/hook"
 BAD_PARAMS: dict[str, list[tuple[Any, int]]] = {
     "SendMessage": [
         (None, PARAMS),

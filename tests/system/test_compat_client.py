@@ -134,9 +134,9 @@ async def test_errors(client: Client, streaming: Client) -> None:
 async def test_push_configs(client: Client) -> None:
     task = (await send(client, "ask")).task
     made = await client.create_task_push_notification_config(
-        TaskPushNotificationConfig(task_id=task.id, id="a", url="https://example.com/a")
+        TaskPushNotificationConfig(task_id=task.id, id="a", url="https://hooks.test/a")
     )
-    assert (made.task_id, made.id, made.url) == (task.id, "a", "https://example.com/a")
+    assert (made.task_id, made.id, made.url) == (task.id, "a", "https://hooks.test/a")
     found = await client.get_task_push_notification_config(
         GetTaskPushNotificationConfigRequest(task_id=task.id, id="a")
     )

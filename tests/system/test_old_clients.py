@@ -178,7 +178,7 @@ def test_push_configs(said: Said) -> None:
     seen = said.seen["push"]
     first, second = seen["made"]
     assert first["taskId"] == seen["task"]
-    config = {"id": "a", "url": "https://example.com/a", "token": "t"}
+    config = {"id": "a", "url": "https://hooks.test/a", "token": "t"}
     for found in (first, seen["found"]):
         assert found["pushNotificationConfig"].items() >= config.items()
         assert found["pushNotificationConfig"]["authentication"]["schemes"] == ["Bearer"]

@@ -234,7 +234,7 @@ async def test_push_configs_are_kept(client: Client) -> None:
     task = await task_of(client, "ask")
     made = [
         await client.create_task_push_notification_config(
-            TaskPushNotificationConfig(task_id=task.id, url=f"https://example.com/{name}")
+            TaskPushNotificationConfig(task_id=task.id, url=f"https://hooks.test/{name}")
         )
         for name in ("a", "b")
     ]
@@ -242,7 +242,7 @@ async def test_push_configs_are_kept(client: Client) -> None:
     found = await client.get_task_push_notification_config(
         GetTaskPushNotificationConfigRequest(task_id=task.id, id=made[0].id)
     )
-    assert found.url == "https://example.com/a"
+    assert found.url == "https://hooks.test/a"
     await client.delete_task_push_notification_config(
         DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=made[0].id)
     )

@@ -63,7 +63,7 @@ async def test_nothing_secret_and_nothing_said_is_logged(
 
         sent = await call("SendMessage", {"message": message(f"echo {WORDS}")})
         task = sent.json()["result"]["task"]
-        push = {"taskId": task["id"], "id": "c", "url": f"https://x.example/?t={TOKEN}"}
+        push = {"taskId": task["id"], "id": "c", "url": f"https://hooks.test/?t={TOKEN}"}
         secret = {"token": TOKEN, "authentication": {"scheme": "Bearer", "credentials": TOKEN}}
         await call("CreateTaskPushNotificationConfig", {**push, **secret})
         await call("SendMessage", {"message": message(f"fail {WORDS}")})

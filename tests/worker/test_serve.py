@@ -129,7 +129,7 @@ async def test_what_is_on_its_way_to_a_worker_that_stops_is_not_lost(house: Hous
 
     async def slow(calls: Sequence[Call]) -> list[Any]:
         answers: list[Any] = await pipeline(calls)
-        if any(isinstance(a, list) and len(a) == 3 and a[2] for a in answers):
+        if any(isinstance(a, list) and len(a) == 4 and a[2] for a in answers):
             taking.set()
             await go_on.wait()
         return answers

@@ -117,7 +117,7 @@ const scenarios = {
     const make = (id) => client.setTaskPushNotificationConfig({
       taskId: task,
       pushNotificationConfig: {
-        id, url: `https://example.com/${id}`, token: 't', authentication: { schemes: ['Bearer'] },
+        id, url: `https://hooks.test/${id}`, token: 't', authentication: { schemes: ['Bearer'] },
       },
     });
     const find = (pushNotificationConfigId) =>

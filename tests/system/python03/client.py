@@ -189,7 +189,7 @@ class Scenarios:
         async def made(name: str) -> Json:
             config = PushNotificationConfig(
                 id=name,
-                url=f"https://example.com/{name}",
+                url=f"https://hooks.test/{name}",
                 token="t",
                 authentication=PushNotificationAuthenticationInfo(schemes=["Bearer"]),
             )
