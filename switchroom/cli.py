@@ -1,4 +1,4 @@
-"""The command line: `switchroom dev | gateway | worker | check | keys`.
+"""The command line: `switchroom dev | gateway | worker | check | keys | webhooks`.
 
 Promises one sentence for what a user can get wrong: exit 2 for a wrong agent, card, URL or setting,
 exit 1 for a Redis or an address that cannot be had. It is the only place that reads the environment
@@ -20,7 +20,7 @@ from datetime import timedelta
 import click
 
 import switchroom
-from switchroom import key_commands
+from switchroom import key_commands, webhook_commands
 from switchroom.agent import Agent, AgentError
 from switchroom.command import Stopped, in_a_sentence, need_shared_redis, open_store
 from switchroom.dev import any_redis, banner, make_card
@@ -49,7 +49,7 @@ except ImportError:  # Windows, PyPy
 else:
     new_event_loop = uvloop.new_event_loop
 
-__all__ = ["check", "dev", "gateway", "keys", "main", "worker"]
+__all__ = ["check", "dev", "gateway", "keys", "main", "webhooks", "worker"]
 
 log = logging.getLogger("switchroom")
 _FAREWELL = 2.0
@@ -155,15 +155,31 @@ def check() -> None:
 @click.pass_context
 def keys(context: click.Context) -> None:
     """Make, list and revoke API keys; SWITCHROOM_API_KEYS says where they are kept."""
-    with in_a_sentence():
-        context.obj = _settings(os.environ)
-        _log_to_stderr(context.obj)
-        _warn_of_unknown(os.environ)
+    _for_commands(context)
 
 
 keys.add_command(key_commands.create)
 keys.add_command(key_commands.list_keys)
 keys.add_command(key_commands.revoke)
+
+
+@main.group()
+@click.pass_context
+def webhooks(context: click.Context) -> None:
+    """See what is still to be delivered to webhooks, and set going again what was given up."""
+    _for_commands(context)
+
+
+webhooks.add_command(webhook_commands.list_webhooks)
+webhooks.add_command(webhook_commands.redrive)
+
+
+def _for_commands(context: click.Context) -> None:
+    """What the commands of a group work with."""
+    with in_a_sentence():
+        context.obj = _settings(os.environ)
+        _log_to_stderr(context.obj)
+        _warn_of_unknown(os.environ)
 
 
 _TEXTS = {

@@ -14,7 +14,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -40,8 +40,10 @@ _IPV4_EMBEDDED: Final = tuple(
     )
 )
 _NEVER: Final = tuple(
-    IPv6Network(network)
+    ip_network(network)
     for network in (
+        "192.0.0.0/24",  # protocol assignments
+        "192.88.99.0/24",  # relays of 6to4
         "64:ff9b:1::/48",  # NAT64 of a site's own, which leads wherever the site says
         "2001::/32",  # Teredo: an IPv4 address behind a relay
         "fec0::/10",  # site-local
@@ -150,8 +152,10 @@ class WebhookRules:
         """Whether webhooks may go to this address: a public one, or one that is allowed."""
         if any(address in network for network in self.networks):
             return True
+        if any(address in network for network in _NEVER):
+            return False
         if isinstance(address, IPv6Address):
-            if address.scope_id is not None or any(address in network for network in _NEVER):
+            if address.scope_id is not None:
                 return False
             inner = _embedded(address)
             if inner is not None:

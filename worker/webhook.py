@@ -51,13 +51,16 @@ def origin_of(url: str) -> str:
 
 
 class Webhooks:
-    """Sends to webhooks. Open as a context."""
+    """Sends to webhooks. Open as a context.
 
-    def __init__(self, settings: Settings) -> None:
+    rules: where they may lead, if not as the settings say.
+    """
+
+    def __init__(self, settings: Settings, *, rules: WebhookRules | None = None) -> None:
         total = settings.push_timeout.total_seconds()
         self._total = total
         self._signer = WebhookSigner.of(settings)
-        self._rules = WebhookRules.of(settings)
+        self._rules = rules or WebhookRules.of(settings)
         self._client = webhook_client(
             self._rules,
             connect=min(_CONNECT, total),
