@@ -310,6 +310,11 @@ async def _gateway(settings: Settings, gate: Gate, source: CardSource, stop: asy
                     "ANYBODY who reaches this gateway may use it, and sees every task: no way to "
                     "authenticate is set. SWITCHROOM_API_KEYS=redis is the simplest one."
                 )
+            if source.card.capabilities.push_notifications and not settings.push_seal_keys:
+                log.warning(
+                    "CREDENTIALS of webhooks are kept in Redis as they are: set "
+                    "SWITCHROOM_PUSH_SEAL_KEYS, and the same for workers."
+                )
             await server.serve(app, listener, drain=settings.drain, stop=stop)
     log.info("gateway stopped")
 
