@@ -75,8 +75,9 @@ async def _run(kit: Path, python: str, target: str, card: str, extra: list[str])
     # The schema of the 1.0 kit forbids in a card what it does not know, as the fields of 0.3.
     versions = "0.3,1.0" if _is_old(kit) else "1.0"
     settings = {"CARD": card, "PROTOCOL_VERSIONS": versions}
-    # The kit's receiver is beside it, on plain http and any port.
-    settings |= {"PUSH_HTTP": "true", "PUSH_PORTS": "any", "PUSH_ALLOW": "localhost,127.0.0.1,::1"}
+    # The kit's receiver is beside it, on plain http and any port; its other one does not exist.
+    allowed = "localhost,127.0.0.1,::1,example.com"
+    settings |= {"PUSH_HTTP": "true", "PUSH_PORTS": "any", "PUSH_ALLOW": allowed}
     if _promises_another(card):
         # That of 0.3 wants to be refused without credentials, that of 1.0 has none and wants it.
         settings["EXTENDED_CARD"] = card if _is_old(kit) else EXTENDED
