@@ -95,8 +95,9 @@ def understood(error: Any) -> bool:
     if info["reason"] != "INVALID_PARAMS":
         return info["reason"] != "INVALID_REQUEST"
     wrong = [violation["field"] for detail in more for violation in detail["fieldViolations"]]
-    # A URL of http or https; a token from an earlier page.
-    return all(field.endswith(("url", "pageToken")) for field in wrong)
+    # Where a webhook may lead, and what a header can hold; a token from an earlier page.
+    unsaid = ("url", "token", "authentication.scheme", "authentication.credentials", "pageToken")
+    return all(field.endswith(unsaid) for field in wrong)
 
 
 # -- its form

@@ -29,6 +29,7 @@ from switchroom.gateway.card import CARD_PATH, KEYS_PATH, load_card
 from switchroom.gateway.card_files import CardError
 from switchroom.gateway.signing import Signer
 from switchroom.settings import Settings, SettingsError
+from switchroom.signing_keys import key_set_of
 from tests.gateway.v03.test_card import CARD as FULL
 from tests.support.gateways import client_of
 
@@ -148,7 +149,7 @@ async def test_with_another_key_it_is_not_accepted(tmp_path: Path) -> None:
     card, _ = await served(app_of(tmp_path, written(tmp_path)))
     _, others = await served(app_of(tmp_path, written(tmp_path, name="other.pem")))
     for key in others["keys"]:
-        key["kid"] = Signer([str(tmp_path / "key.pem")]).key_set["keys"][0]["kid"]
+        key["kid"] = key_set_of(Signer([str(tmp_path / "key.pem")]).keys)["keys"][0]["kid"]
     with pytest.raises(InvalidSignaturesError):
         verify(card, others)
 
@@ -173,7 +174,7 @@ def test_a_key_is_known_by_its_thumbprint(tmp_path: Path) -> None:
     key = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "key.pem").write_bytes(pem)
-    (public,) = Signer([str(tmp_path / "key.pem")]).key_set["keys"]
+    (public,) = key_set_of(Signer([str(tmp_path / "key.pem")]).keys)["keys"]
     assert public["x"] == "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
     assert public["kid"] == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
 

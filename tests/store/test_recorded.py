@@ -54,7 +54,8 @@ def test_this_release_is_recorded() -> None:
 @pytest.fixture
 async def old_house(settings: Settings) -> AsyncIterator[House]:
     """However long ago it was recorded."""
-    async with house_of(settings, retention=CENTURY, interrupted_limit=CENTURY) as opened:
+    lives = {"retention": CENTURY, "interrupted_limit": CENTURY}
+    async with house_of(settings, push_allow="example.com", **lives) as opened:
         yield opened
 
 
