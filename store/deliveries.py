@@ -159,14 +159,24 @@ class Deliveries:
         return Taken(taken.member, ends)
 
     async def strike_off(self, taken: Taken) -> bool:
-        """Nothing is left to deliver; False if something was announced meanwhile."""
+        """Nothing is left to deliver; False if something was announced meanwhile, and it is to be
+        held and looked at again.
+
+        Should another have taken it, it is due for whoever takes it next: two that each hold
+        it anew would never agree that it is over.
+        """
         (answer,) = await self._commit(
             SCRIPTS.reopen([self._keys.pushes], taken.member, taken.ends, "")
         )
         if answer[0] == b"ok":
             return True
         (score,) = await self._commit(command("ZSCORE", self._keys.pushes, taken.member))
-        return score is None
+        if score is None:
+            return True
+        if 0 < float(score) - taken.ends < 1:  # leases end at whole milliseconds
+            return False
+        await self.put_back(taken, delay=0)
+        return True
 
     async def put_back(self, taken: Taken, *, delay: float) -> None:
         """Due again after so many seconds."""

@@ -6,7 +6,9 @@ The requests themselves are in test_webhook.py; here a receiver is a function.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -453,6 +455,42 @@ class TestWhateverDies:
             for _, delivery, event in webhooks.told:
                 assert first.setdefault(delivery, event) == event
             assert texts(list(first.values())) == ["task SUBMITTED", "WORKING", "a", "COMPLETED"]
+
+    async def test_two_at_work_on_everything(self, store: Store, settings: Settings) -> None:
+        """Leases end at random, and appends and their announcements are cut."""
+        luck = random.Random(7)
+        one, two = FakeWebhooks(), FakeWebhooks()
+        one.answer = two.answer = lambda _, __: Failed("no") if luck.random() < 0.2 else None
+        tasks = [await new_task(store, configs=[config(store, f"c{n}")]) for n in range(6)]
+        async with delivering(store, settings, one), delivering(store, settings, two):
+            runs = [await open_run(store, task_id) for task_id in tasks]
+            for run in runs:
+                await run.write(status(WORKING))
+            for n in range(30):
+                for run in runs:
+                    await run.write(chunk(f"{n}", append=n > 0))
+                if luck.random() < 0.3:
+                    await hurry(store)
+                await asyncio.sleep(0)
+            for run in runs:
+                await run.write(status(COMPLETED))
+                await run.flush()
+
+            one.answer = two.answer = lambda _, __: None
+            looks = itertools.count()
+
+            async def told() -> bool:
+                # Now and then only: two that take each other's work away get nowhere.
+                if next(looks) % 25 == 0:
+                    await hurry(store)
+                return await listed(store, store.keys.pushes) == {}
+
+            await wait_until(told, what="all has been told")
+        for n in range(6):
+            assert set(texts(one.events(f"c{n}") + two.events(f"c{n}"))) == {
+                *("task SUBMITTED", "WORKING", "COMPLETED"),
+                *(f"{n}" for n in range(30)),
+            }
 
     async def test_an_announcement_that_was_lost_is_made_up_for(
         self, store: Store, settings: Settings
