@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from switchroom.gateway.access import Access, Policy
 from switchroom.gateway.answers import Answers, ClosingStream, item_of
@@ -25,6 +26,7 @@ from switchroom.protocol.errors import (
     PushNotificationNotSupported,
     TaskNotCancelable,
     TaskNotFound,
+    Unavailable,
     UnsupportedOperation,
 )
 from switchroom.protocol.event import encode
@@ -48,8 +50,11 @@ from switchroom.store import Store
 from switchroom.store.entry import Position
 from switchroom.store.feed import Follower
 from switchroom.store.read import TaskView
+from switchroom.store.sealing import Sealed
 
 __all__ = ["DistributedHandler"]
+
+log = logging.getLogger(__name__)
 
 _PAGE = 50
 _INLINE = "configuration.taskPushNotificationConfig."
@@ -315,7 +320,8 @@ class DistributedHandler:
     async def get_push_config(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(GetTaskPushNotificationConfigRequest, params)
         await self._task(request.task_id, context, "tasks:read")
-        config = await self._store.pushes.get(request.task_id, request.id)
+        with _readable(request.task_id):
+            config = await self._store.pushes.get(request.task_id, request.id)
         if config is None:
             raise TaskNotFound("The task has no such push config")
         return _redacted(config)
@@ -323,7 +329,8 @@ class DistributedHandler:
     async def list_push_configs(self, params: Json | None, context: CallContext) -> Answer:
         request = decode(ListTaskPushNotificationConfigsRequest, params)
         await self._task(request.task_id, context, "tasks:read")
-        configs = await self._store.pushes.all(request.task_id)
+        with _readable(request.task_id):
+            configs = await self._store.pushes.all(request.task_id)
         return {"configs": [_redacted(config) for config in configs], "nextPageToken": ""}
 
     async def delete_push_config(self, params: Json | None, context: CallContext) -> Answer:
@@ -348,6 +355,16 @@ def _check_id(task_id: str) -> None:
 
 def _not_cancelable(state: str) -> TaskNotCancelable:
     return TaskNotCancelable(f"The task has ended ({state}) and cannot be canceled")
+
+
+@contextmanager
+def _readable(task_id: str) -> Iterator[None]:
+    """Whoever operates the server learns why a config cannot be read, its client that it cannot."""
+    try:
+        yield
+    except Sealed as why:
+        log.error("A push config of task %s cannot be read: %s.", task_id, why)
+        raise Unavailable("A push config of this task cannot be read at the moment") from None
 
 
 def _redacted(config: Json) -> Json:

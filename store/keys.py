@@ -81,6 +81,10 @@ class Keys:
     def streams(self, owner: str) -> str:
         return self._used(owner, "streams")[0]
 
+    def used(self, owner: str) -> tuple[str, str, str, str, str]:
+        """All of these, in the order above."""
+        return *self._used(owner, "sends"), *self._used(owner, "tasks"), self.streams(owner)
+
     def _used(self, owner: str, what: str) -> tuple[str, str]:
         tenant, _, caller = owner.partition("/")
         of_tenant = f"{self.prefix}:used:{{{tenant}/}}"

@@ -101,29 +101,27 @@ class CallerLimits:
         self._reads = reads
         self._keys = keys
         self._clock = clock
-        self._lives = lives
+        # In one word: what a call costs the sender grows with the number of its words.
+        self._given = " ".join(
+            map(
+                str,
+                (
+                    limits.send_rate,
+                    limits.send_burst,
+                    limits.tenant_send_rate,
+                    limits.tenant_send_burst,
+                    limits.tasks,
+                    limits.tenant_tasks,
+                    limits.streams,
+                    lives,
+                    _LEASE,
+                ),
+            )
+        )
 
     def admitting(self, owner: str, *, task_id: str = "", stream: str = "") -> Call:
         """Asks for a send about this task, for this stream, or for both."""
-        limits, keys = self.limits, self._keys
-        return SCRIPTS.admit(
-            [
-                *keys.send_buckets(owner),
-                *keys.tasks_in_flight(owner),
-                keys.streams(owner),
-            ],
-            str(limits.send_rate),
-            limits.send_burst,
-            str(limits.tenant_send_rate),
-            limits.tenant_send_burst,
-            limits.tasks,
-            limits.tenant_tasks,
-            task_id,
-            self._lives,
-            limits.streams,
-            stream,
-            _LEASE,
-        )
+        return SCRIPTS.admit(self._keys.used(owner), task_id, stream, self._given)
 
     def admission(self, answer: Sequence[Any]) -> Admission:
         """What the call was answered."""
