@@ -3,13 +3,15 @@ the same call on an open server.
 
     python -m tests.bench.callers                some ten seconds
 
-One process, no sockets: the application is called as the HTTP server calls it, in short interleaved
-runs. A read asks for an absent task; a send is accepted, and no worker runs it. Redis is real.
+One process, no sockets: the application is called as the HTTP server calls it, by a few clients at
+once, in short interleaved runs. A read asks for an absent task; a send is accepted, and no worker
+runs it. Redis is real.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import statistics
 import tempfile
@@ -47,6 +49,9 @@ _HIGH: dict[str, Any] = {
 }
 """Limits that are counted and never reached."""
 
+_CLIENTS = 8
+"""At once: one alone would measure how a process falls asleep and wakes while Redis answers it."""
+
 _numbers = itertools.count(1)
 
 
@@ -78,9 +83,12 @@ class _Served:
         self.sends.append(await self._cost(_send, calls))
 
     async def _cost(self, make: Any, calls: int) -> float:
+        async def client() -> None:
+            for _ in range(calls // _CLIENTS):
+                assert await self._call(*make()) == 200, self.name
+
         before = time.process_time()
-        for _ in range(calls):
-            assert await self._call(*make()) == 200, self.name
+        await asyncio.gather(*(client() for _ in range(_CLIENTS)))
         return (time.process_time() - before) / calls * 1e6
 
     async def _call(self, method: str, params: Any) -> int:
