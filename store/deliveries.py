@@ -88,9 +88,10 @@ class Record:
         )
 
 
-class Taken(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Taken:
     """What was due, and is ours until the lease ends.  ends: epoch ms; the score while nothing was
-    announced.
+    announced, and its whole part after.
     """
 
     member: str
@@ -150,38 +151,32 @@ class Deliveries:
         taken = [Taken(name.decode(), ends) for name in members]
         return taken, None if wait < 0 else wait / 1000
 
-    async def hold(self, taken: Taken) -> Taken:
-        """Goes on holding it. What was announced before is forgotten: the log must be looked at
-        before it is struck off.
+    async def hold(self, taken: Taken) -> bool:
+        """Goes on holding it; False if another took it meanwhile, who looks at the log after that.
+        What was announced before is forgotten: the log must be looked at before it is struck off.
         """
         ends = self._clock.now() + self.lease
-        await self._commit(command("ZADD", self._keys.pushes, "XX", ends, taken.member))
-        return Taken(taken.member, ends)
+        if await self._settle(taken, str(ends)) != b"ok":
+            return False
+        taken.ends = ends
+        return True
 
     async def strike_off(self, taken: Taken) -> bool:
         """Nothing is left to deliver; False if something was announced meanwhile, and it is to be
-        held and looked at again.
-
-        Should another have taken it, it is due for whoever takes it next: two that each hold
-        it anew would never agree that it is over.
+        held and looked at again. What another took meanwhile is the other's to strike off: of all
+        who have it, the last to take or hold it decides, so that no two keep it going.
         """
-        (answer,) = await self._commit(
-            SCRIPTS.reopen([self._keys.pushes], taken.member, taken.ends, "")
-        )
-        if answer[0] == b"ok":
-            return True
-        (score,) = await self._commit(command("ZSCORE", self._keys.pushes, taken.member))
-        if score is None:
-            return True
-        if 0 < float(score) - taken.ends < 1:  # leases end at whole milliseconds
-            return False
-        await self.put_back(taken, delay=0)
-        return True
+        return await self._settle(taken, "") != b"announced"
 
     async def put_back(self, taken: Taken, *, delay: float) -> None:
-        """Due again after so many seconds."""
-        due = self._clock.now() + round(delay * 1000)
-        await self._commit(command("ZADD", self._keys.pushes, "XX", due, taken.member))
+        """Due again after so many seconds, unless another took it meanwhile."""
+        await self._settle(taken, str(self._clock.now() + round(delay * 1000)))
+
+    async def _settle(self, taken: Taken, score: str) -> bytes:
+        (answer,) = await self._commit(
+            SCRIPTS.settle([self._keys.pushes], taken.member, taken.ends, score)
+        )
+        return bytes(answer[0])
 
     async def spread(self, taken: Taken) -> None:
         """A task becomes its configs, each of which is taken by itself."""
@@ -217,21 +212,24 @@ class Deliveries:
 
     # -- dead letters
 
-    async def bury(self, taken: Taken, *, was: bytes, record: Record) -> None:
-        """Gives it up; the record says why. Redriven, it goes on where it was."""
+    async def bury(self, taken: Taken, *, was: bytes, record: Record) -> bool:
+        """Gives it up; the record says why. Redriven, it goes on where it was. False if the config
+        is gone, or somebody else is at work on it.
+        """
         keys, now = self._keys, self._clock.now()
         task_id, config_id = taken.ids
+        # Listed first: what is dead and not listed, no operator finds.
         await self._commit(
             command("ZREMRANGEBYSCORE", keys.dead_letters, "-inf", now - self._longest),
             command("ZADD", keys.dead_letters, now, taken.member),
-            SCRIPTS.advance(
-                [keys.task(task_id), keys.push(task_id), keys.sent(task_id)],
-                config_id,
-                was,
-                replace(record, dead=True).encode(),
-            ),
-            command("ZREM", keys.pushes, taken.member),
         )
+        if not await self.advance(task_id, config_id, was=was, record=replace(record, dead=True)):
+            kept = await self.look(task_id, config_id)
+            if not Record.decode(kept.record).dead:
+                await self._commit(command("ZREM", keys.dead_letters, taken.member))
+            return False
+        await self._commit(command("ZREM", keys.pushes, taken.member))
+        return True
 
     async def redrive(self, task_id: str, config_id: str) -> bool:
         """Sets a given-up delivery going again; False if there is none (any more)."""

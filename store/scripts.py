@@ -156,6 +156,7 @@ class _Scripts:
     configure = _load("configure")
     announce = _load("announce")
     due = _load("due")
+    settle = _load("settle")
     advance = _load("advance")
     api_key = _load("api_key")
 

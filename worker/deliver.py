@@ -148,9 +148,10 @@ class Deliverer:
                 return
             while True:
                 await self._deliveries.spread(taken)
-                if await self._deliveries.strike_off(taken):
+                if await self._deliveries.strike_off(taken) or not await self._deliveries.hold(
+                    taken
+                ):
                     return
-                taken = await self._deliveries.hold(taken)
         except StoreUnavailable:
             _log.debug("webhooks wait for Redis")  # the lease lapses
         except Exception:
@@ -176,13 +177,14 @@ class Deliverer:
             elif not await self._tell(taken, kept, record, entries):
                 return
             # What was announced meanwhile is in the log: it is looked at once more.
-            taken = await self._deliveries.hold(taken)
+            if not await self._deliveries.hold(taken):
+                return
 
     async def _tell(
         self, taken: Taken, kept: Kept, record: Record, entries: list[Entry] | None
     ) -> bool:
         """Delivers these entries (None: the cursor's place is gone). False if it is to be left
-        alone now.
+        alone now. Where somebody else has told of some of them, it is looked at anew.
         """
         assert kept.config is not None
         try:
@@ -204,7 +206,7 @@ class Deliverer:
             self._receivers.leave(origin, failed=failed)
         if outcome is not None:
             return await self._failed(taken, was, record, outcome)
-        return was != b""
+        return True
 
     async def _tell_all(
         self,
@@ -215,14 +217,15 @@ class Deliverer:
         version: str,
         said: AsyncIterator[_Told],
     ) -> tuple[Failed | None, bytes, Record]:
-        """-> what failed, and the record with its bytes; none where somebody else is at work."""
+        """-> what failed, and the record with its bytes. Ends early where another is at work."""
         task_id, config_id = taken.ids
         loop, was = asyncio.get_running_loop(), kept.record
         held_until = loop.time() + self._deliveries.lease / 1000 - self._timeout
         async for told in said:
             if told.body is not None:
                 if loop.time() > held_until:
-                    await self._deliveries.hold(taken)
+                    if not await self._deliveries.hold(taken):
+                        break
                     held_until = loop.time() + self._deliveries.lease / 1000 - self._timeout
                 failed = await self._webhooks.post(
                     config,
@@ -235,7 +238,7 @@ class Deliverer:
                     return failed, was, record
             record = Record(told.position)
             if not await self._deliveries.advance(task_id, config_id, was=was, record=record):
-                return None, b"", record
+                break
             was = record.encode().encode()
         return None, was, record
 
@@ -277,7 +280,9 @@ class Deliverer:
         return _Told(body, view.position)
 
     async def _failed(self, taken: Taken, was: bytes, record: Record, failed: Failed) -> bool:
-        """Tries again later, or gives up."""
+        """Tries again later, or gives up. True if somebody else has told of some: it is looked at
+        anew.
+        """
         task_id, config_id = taken.ids
         now = self._store.clock.now()
         record = record.failed(failed.why, now=now)
@@ -287,10 +292,9 @@ class Deliverer:
                 "task %s: its webhook %s is given up after %d attempts: %s",
                 *(task_id, config_id, record.attempts, failed.why),
             )
-            await self._deliveries.bury(taken, was=was, record=record)
-            return False
+            return not await self._deliveries.bury(taken, was=was, record=record)
         delay = max(delay_of(record.attempts), failed.retry_after or 0)
         if not await self._deliveries.advance(task_id, config_id, was=was, record=record):
-            return False
+            return True
         await self._deliveries.put_back(taken, delay=min(delay, left / 1000))
         return False

@@ -480,7 +480,7 @@ class TestWhateverDies:
             looks = itertools.count()
 
             async def told() -> bool:
-                # Now and then only: two that take each other's work away get nowhere.
+                # Leases go on ending: two that take each other's work away still get it done.
                 if next(looks) % 25 == 0:
                     await hurry(store)
                 return await listed(store, store.keys.pushes) == {}
