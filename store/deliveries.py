@@ -3,9 +3,10 @@
 A delivery is a config's cursor into its task's log, never a copy of it. Whoever appends announces
 the task behind the append, in the same pipeline; the zset of what is due then holds the task, or
 the configs of it that are behind. Promises that nothing which was announced leaves the zset before
-somebody has looked at the log afterwards: each announcement moves the score, and striking off
-compares it. What a crash keeps from being announced, the reconciler announces: it strikes off no
-task before.
+somebody has looked at the log afterwards: an announcement moves the score, and striking off
+compares it. Of all who took the same, because leases had ended, the last decides, and the others
+leave. What a crash keeps from being announced, the reconciler announces: it strikes off no task
+before.
 """
 
 from __future__ import annotations

@@ -148,9 +148,9 @@ class Deliverer:
                 return
             while True:
                 await self._deliveries.spread(taken)
-                if await self._deliveries.strike_off(taken) or not await self._deliveries.hold(
-                    taken
-                ):
+                if await self._deliveries.strike_off(taken):
+                    return
+                if not await self._deliveries.hold(taken):
                     return
         except StoreUnavailable:
             _log.debug("webhooks wait for Redis")  # the lease lapses

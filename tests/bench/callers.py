@@ -83,13 +83,15 @@ class _Served:
         self.sends.append(await self._cost(_send, calls))
 
     async def _cost(self, make: Any, calls: int) -> float:
+        each = calls // _CLIENTS
+
         async def client() -> None:
-            for _ in range(calls // _CLIENTS):
+            for _ in range(each):
                 assert await self._call(*make()) == 200, self.name
 
         before = time.process_time()
         await asyncio.gather(*(client() for _ in range(_CLIENTS)))
-        return (time.process_time() - before) / calls * 1e6
+        return (time.process_time() - before) / (each * _CLIENTS) * 1e6
 
     async def _call(self, method: str, params: Any) -> int:
         body = to_json({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})

@@ -342,6 +342,25 @@ class TestDeadLetters:
         await store.deliveries.bury(taken, was=was, record=record)
         return task_id
 
+    @pytest.mark.parametrize("dead", [True, False])
+    async def test_what_another_has_moved_is_listed_if_the_other_gave_it_up(
+        self, store: Store, dead: bool
+    ) -> None:
+        task_id = await new_task(store, **INLINE)
+        await store.deliveries.announce(member(task_id, "c"))
+        taken = await taken_of(store, member(task_id, "c"))
+        was = (await store.deliveries.look(task_id, "c")).record
+        mine, now = Record(START).failed("no", now=1), store.clock.now()
+        if dead:
+            theirs = Record(START).failed("HTTP 500", now=now)
+            assert await store.deliveries.bury(taken, was=was, record=theirs)
+        else:
+            told = Record(Position(1, "m"))
+            assert await store.deliveries.advance(task_id, "c", was=was, record=told)
+        assert not await store.deliveries.bury(taken, was=was, record=mine)
+        listed_now = [name for name, _ in await store.deliveries.dead(limit=10)]
+        assert listed_now == ([member(task_id, "c")] if dead else [])
+
     async def test_given_up_it_is_listed_and_not_due(self, store: Store) -> None:
         task_id = await self.buried(store)
         name = member(task_id, "c")
